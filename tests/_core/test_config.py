@@ -26,7 +26,7 @@ def test_names_resolve_in_their_families_only() -> None:
     for name in ("os", "nn", "_base", "calibrant._core.config:build", None, [], 3):
         with pytest.raises(InputError, match="expected type to be one of"):
             build({"type": name}, families=[losses])
-    with pytest.raises(InputError, match=r"expected EqualWidth\(bins=15\), got the argument colour"):
+    with pytest.raises(InputError, match=r"expected EqualWidth\(bins\), got the argument colour"):
         build({"type": "EqualWidth", "colour": 3}, families=[binning])
     made = build({"type": "calibrant.binning:EqualWidth", "bins": 3}, families=[losses], importable=True)
     assert made == EqualWidth(3)
@@ -70,11 +70,5 @@ def test_arguments_that_are_not_kept_are_named() -> None:
         def __init__(self, width: int) -> None:
             super().__init__()
 
-    class Vague(nn.Module):
-        def __init__(self, **options: int) -> None:
-            super().__init__()
-
     with pytest.raises(InputError, match=r"keep its argument width as an attribute.*set self\.width"):
         arguments_of(Forgetful(3))
-    with pytest.raises(InputError, match="name every argument"):
-        config_of(Vague(a=3))

@@ -1,12 +1,11 @@
-"""The only validators of raw input and of arguments that many functions share: each returns what it checked, or raises one sentence.
+"""Checks of raw input and of arguments that several families share: each returns what it checked, or raises one sentence.
 
-Checks that look at values read the data once (a row maximum carries NaN and +inf), so they cost
-a small part of a softmax.
+Checks that look at values read the data once (a row maximum carries NaN and +inf), so that they cost a small part of a softmax.
 """
 
 import difflib
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,29 +20,24 @@ PROBABILITY_TOLERANCE = 1e-4
 # What a sum of probabilities may differ from 1 by. A softmax in float16 stays within .001, and so do ten classes rounded to four
 # digits. Within 1e-6, as float32 rounds, rows are kept as they are.
 ROUNDED_SUM, EXACT_SUM = 1e-3, 1e-6
-MOST_LISTED = 20  # choices in a message
-ROUNDING = 0.05  # of a row's sum: 20 classes rounded to two digits stay within it, and a softmax in float16 within .001
-SEVERAL_LABELS = "for several labels per row use MultiLabel, or --multilabel"
+ROUNDING = 0.05  # of a row's sum: 20 classes rounded to two digits stay within it
+FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+MARKS = (-100, 255)  # what PyTorch and transformers, and masks of images, hold where there is no label
+
 ADD_LABELS = "pass labels; of a file name their column by label, or their own file by labels"
-NAME_CLASSES = (
-    "make predictions with from_logits or from_probs, whose class_names=[…] name the columns that labels of text go by"
-)
 COUNTED_FROM_0 = "count classes from 0, and leave out rows to skip (ignore_index)"
 PROBS_NAMED_LOGITS = "use from_probs (of a file: kind probs); if they really are logits, pass unchecked_kind=True or subtract 1 from each"
 LOGITS_NAMED_PROBS = "use from_logits (of a file: kind logits) if these are logits"
 LABEL_EXCLUDED = "drop the row, or give the class of its label a finite logit (a probability above 0)"
-FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-MARKS = (-100, 255)  # what PyTorch and transformers, and masks of images, hold where there is no label
-_LONGEST_GOT = 120  # characters of what was got in a message
-_CHUNK_ROWS = 4096
-_CHUNK_VALUES = 1 << 22  # with 128k classes 4096 rows would be half a gigabyte, and their masks as many again
+
+_MAX_GOT, _MAX_CHOICES = 120, 20  # characters of what was got, and choices, in a message
+_BLOCK_ROWS, _BLOCK_VALUES = 4096, 1 << 22  # checked at once: with 128k classes 4,096 rows would be half a gigabyte
 
 
 def refuse(expected: str, got: str, remedy: str) -> InputError:
     """Return the error of these parts; of a value that is shown at length the beginning is kept, so that it stays a sentence."""
     plain = " ".join(got.split())  # the repr of a tensor has lines
-    cut = f"{plain[:_LONGEST_GOT]}…" if len(plain) > _LONGEST_GOT else plain
-    return InputError(expected, cut, remedy)
+    return InputError(expected, f"{plain[:_MAX_GOT]}…" if len(plain) > _MAX_GOT else plain, remedy)
 
 
 def shown(value: Any, *, most: int = 60) -> str:
@@ -56,91 +50,6 @@ def shown(value: Any, *, most: int = 60) -> str:
     except Exception:  # of an integer of thousands of digits, or of a class of the user's own
         text = "\n"
     return text if len(text) <= most and "\n" not in text else f"a value of type {type(value).__name__}"
-
-
-def as_tensor(values: Any, *, name: str) -> Tensor:
-    """Return ``values`` (tensor, array or nested sequence) as a detached tensor that shares memory where it can."""
-    if isinstance(values, Tensor):
-        return _dense(values.detach(), name=name)
-    array = as_array(values, name=name)
-    if array.dtype == object or array.dtype.kind not in "biuf":
-        raise refuse(
-            f"{name} as a numeric tensor or array",
-            f"{type(values).__name__} of dtype {array.dtype}",
-            NAME_CLASSES if name == "labels" and array.dtype.kind in "OSUT" else _remedy(values),
-        )
-    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
-        array = array.astype(np.float64)
-    if array.dtype.kind == "u" and array.dtype.itemsize > 1:
-        if array.size and int(array.max()) > np.iinfo(np.int64).max:
-            raise refuse(f"{name} below 2⁶³", str(int(array.max())), "pass class indices")
-        array = array.astype(np.int64)
-    if not array.flags.writeable or not array.dtype.isnative or any(step < 0 for step in array.strides):
-        array = np.array(array, dtype=array.dtype.newbyteorder("="))
-    return torch.from_numpy(array)
-
-
-def as_array(values: Any, *, name: str) -> Any:
-    """Return ``values`` as an array, bfloat16 as float32; masked entries are refused, since an array would show what is under them."""
-    if isinstance(values, Tensor):
-        tensor = as_tensor(values, name=name).cpu()
-        return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
-    for part in values if isinstance(values, list | tuple) else (values,):
-        if isinstance(part, np.ma.MaskedArray) and (masked := int(np.ma.count_masked(part))):
-            raise refuse(
-                f"{name} without masked entries",
-                f"{masked} masked",
-                "drop those rows, or fill them with .filled(value)",
-            )
-    try:
-        return np.asarray(values)
-    except (ValueError, TypeError, RuntimeError) as error:  # ragged, on a device, needing gradients
-        shape = "ragged rows" if "inhomogeneous" in str(error) else type(values).__name__
-        raise refuse(
-            f"{name} as a numeric tensor or array", f"{shape} that make no array", "pass numbers of one shape a row"
-        ) from error
-
-
-def check_row_tensor(
-    value: Any, *, name: str, dims: int = 1, rows: int | None = None, floating: bool = False
-) -> Tensor:
-    """Return ``value`` if it is a tensor of ``dims`` axes with ``rows`` rows; its values are not read."""
-    check_dense(value, name=name)
-    if floating and not value.is_floating_point():
-        raise refuse(f"{name} of a floating dtype", str(value.dtype), f"convert with {name}.float()")
-    if value.dim() != dims or (rows is not None and value.shape[0] != rows):
-        wanted = ("N" if rows is None else f"{rows}") + ("," if dims == 1 else ", K")
-        raise refuse(f"{name} of shape ({wanted})", f"shape {tuple(value.shape)}", "pass one entry a row")
-    tensor: Tensor = value
-    return tensor
-
-
-def check_dense(value: Any, *, name: str) -> Tensor:
-    """Return ``value`` if it is a dense tensor of real numbers that has values, of any shape."""
-    if not isinstance(value, Tensor):
-        raise refuse(f"{name} as a tensor", type(value).__name__, "make it with from_logits, from_probs or a sibling")
-    return _dense(value, name=name)
-
-
-def _dense(tensor: Tensor, *, name: str) -> Tensor:
-    """Return ``tensor`` if its values can be read where it is; floats of one byte become float32."""
-    if not is_dense(tensor):
-        raise refuse_layout(tensor, name=name)
-    if tensor.is_complex():
-        raise refuse(f"{name} as a numeric tensor or array", f"dtype {tensor.dtype}", "pass real numbers")
-    if tensor.device.type == "meta":
-        raise refuse(f"{name} with values", "a tensor on the device meta, which has none", "pass real data")
-    return tensor.float() if tensor.is_floating_point() and tensor.dtype.itemsize == 1 else tensor
-
-
-def _remedy(values: Any) -> str:
-    if values is None:
-        return "pass an array"
-    if "pandas" in type(values).__module__:
-        return "stack a column of lists with numpy.stack(column)"
-    if isinstance(values, str | bytes):
-        return "load a file with calibrant.read"
-    return "pass numbers of one shape a row"
 
 
 def kind_of(value: object) -> str:
@@ -158,28 +67,71 @@ def is_dense(tensor: Tensor) -> bool:
     return tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_nested
 
 
-def remedy_of_layout(tensor: Tensor, *, name: str) -> str:
-    """Return how ``tensor``, called ``name``, becomes a dense one: its layouts have no method in common."""
-    if tensor.is_nested:
-        return f"join its parts with torch.cat({name}.unbind())"
-    return f"convert with {name}.{'dequantize' if tensor.is_quantized else 'to_dense'}()"
-
-
 def refuse_layout(tensor: Tensor, *, name: str) -> InputError:
-    """Return the error of a tensor called ``name`` that is not dense."""
-    return refuse(f"{name} as a dense tensor", kind_of(tensor), remedy_of_layout(tensor, name=name))
+    """Return the error of a tensor called ``name`` that is not dense; the layouts have no method in common."""
+    method = "dequantize" if tensor.is_quantized else "to_dense"
+    remedy = (
+        f"join its parts with torch.cat({name}.unbind())" if tensor.is_nested else f"convert with {name}.{method}()"
+    )
+    return refuse(f"{name} as a dense tensor", kind_of(tensor), remedy)
 
 
-def check_same_kind(one: object, other: object) -> None:
-    """Refuse to add ``other`` to sums of another kind."""
-    if not isinstance(other, type(one)):
-        raise refuse(f"another {type(one).__name__}", shown(other), "add states of one metric")
+def as_tensor(values: Any, *, name: str) -> Tensor:
+    """Return ``values`` (tensor, array or nested sequence) as a detached tensor that shares memory where it can.
+
+    Raises:
+        InputError: If they are no real numbers in one dense array.
+    """
+    if isinstance(values, Tensor):
+        return check_dense(values.detach(), name=name)
+    array = as_array(values, name=name)
+    if array.dtype.kind not in "biuf":
+        remedy = "pass an array of numbers of one shape a row"
+        if name == "labels" and array.dtype.kind in "OSUT":
+            remedy = "make predictions with from_logits or from_probs, whose class_names=[…] name the columns that labels of text go by"
+        elif isinstance(values, str | bytes):
+            remedy = "load a file with calibrant.read"
+        elif "pandas" in type(values).__module__:
+            remedy = "stack a column of lists with numpy.stack(column)"
+        got = f"{type(values).__name__} of dtype {array.dtype}"
+        raise refuse(f"{name} as a numeric tensor or array", got, remedy)
+    if array.dtype.kind == "u" and array.size and int(array.max()) > np.iinfo(np.int64).max:
+        raise refuse(f"{name} below 2⁶³", str(int(array.max())), "pass class indices")
+    if array.dtype.kind == "u" and array.dtype.itemsize > 1:
+        array = array.astype(np.int64)
+    elif array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        array = array.astype(np.float64)
+    if not array.flags.writeable or not array.dtype.isnative or any(step < 0 for step in array.strides):
+        array = np.array(array, dtype=array.dtype.newbyteorder("="))
+    return torch.from_numpy(array)
 
 
-def check_same_weights(one: bool, other: bool) -> None:
-    """Refuse to add sums of rows with weights to sums of rows without."""
-    if one != other:
-        raise InputError("weights in all parts or in none", "both", "measure all parts with weights")
+def as_array(values: Any, *, name: str) -> Any:
+    """Return ``values`` as an array, bfloat16 as float32; masked entries are refused, since an array would show what is under them."""
+    if isinstance(values, Tensor):
+        tensor = as_tensor(values, name=name).cpu()
+        return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    for part in values if isinstance(values, list | tuple) else (values,):
+        if isinstance(part, np.ma.MaskedArray) and (masked := int(np.ma.count_masked(part))):
+            remedy = "drop those rows, or fill them with .filled(value)"
+            raise refuse(f"{name} without masked entries", f"{masked} masked", remedy)
+    try:
+        return np.asarray(values)
+    except (ValueError, TypeError, RuntimeError) as error:  # ragged, on a device, needing gradients
+        got = "ragged rows" if "inhomogeneous" in str(error) else type(values).__name__
+        remedy = "pass numbers of one shape a row"
+        raise refuse(f"{name} as a numeric tensor or array", f"{got} that make no array", remedy) from error
+
+
+def check_dense(tensor: Tensor, *, name: str) -> Tensor:
+    """Return ``tensor`` if it holds real numbers that can be read where it is; floats of one byte become float32."""
+    if not is_dense(tensor):
+        raise refuse_layout(tensor, name=name)
+    if tensor.is_complex():
+        raise refuse(f"{name} as a numeric tensor or array", f"dtype {tensor.dtype}", "pass real numbers")
+    if tensor.device.type == "meta":
+        raise refuse(f"{name} with values", "a tensor on the device meta, which has none", "pass real data")
+    return tensor.float() if tensor.is_floating_point() and tensor.dtype.itemsize == 1 else tensor
 
 
 def check_floating(
@@ -226,35 +178,28 @@ def check_matrix(values: Tensor, *, name: str) -> Tensor:
         remedy = "flatten it with Predictions.from_logits or from_probs, whose class_dim=1 is the class axis"
     check_scores(values, name=name, shape="(N, K)", remedy=remedy)
     if values.shape[1] < 2:
-        raise refuse(
-            f"{name} with K ≥ 2 classes",
-            f"K = {values.shape[1]}",
-            "for a single sigmoid output use from_binary_logits or from_binary_probs, or save two columns, 0 and the logit",
-        )
+        remedy = "for a single sigmoid output use from_binary_logits or from_binary_probs, or save two columns, 0 and the logit"
+        raise refuse(f"{name} with K ≥ 2 classes", f"K = {values.shape[1]}", remedy)
     return values
 
 
 def check_logits(logits: Tensor, *, unchecked_kind: bool = False) -> Tensor:
     """Return valid ``logits`` (N, K); −inf is allowed, NaN, +inf and all-−inf rows are not."""
     check_matrix(logits, name="logits")
-    if not surely_finite(logits):
+    if not _surely_finite(logits):
         largest = logits.amax(dim=1)
-        if not bool(torch.isfinite(largest).all()):
-            row = int(torch.nonzero(~torch.isfinite(largest))[0])
-            value = largest[row].item()
+        if len(bad := torch.nonzero(~torch.isfinite(largest))):
+            value = largest[bad[0]].item()
             remedy = "a row of −inf alone has no class left" if value == -math.inf else "find and remove what made it"
-            got = "NaN" if math.isnan(value) else f"{value}"
-            raise refuse("finite logits (−inf for an excluded class)", f"{got} in row {row}", remedy)
-    if not unchecked_kind and look_like_probs(logits):
-        raise refuse(
-            "logits",
-            "rows that all lie in [0, 1] and sum to 1, which are probabilities",
-            PROBS_NAMED_LOGITS,
-        )
+            got = f"{'NaN' if math.isnan(value) else value} in row {int(bad[0])}"
+            raise refuse("finite logits (−inf for an excluded class)", got, remedy)
+    if not unchecked_kind and _look_like_probs(logits):
+        got = "rows that all lie in [0, 1] and sum to 1, which are probabilities"
+        raise refuse("logits", got, PROBS_NAMED_LOGITS)
     return logits
 
 
-def surely_finite(values: Tensor) -> bool:
+def _surely_finite(values: Tensor) -> bool:
     """Return True only if all of floating ``values`` are finite, by one fast pass without an array of their size.
 
     A sum that overflows says False of finite values too, as one with ±∞ or NaN does: look closer then. In 16 bits it would, and
@@ -264,25 +209,21 @@ def surely_finite(values: Tensor) -> bool:
     return all(math.isfinite(float(end)) for end in (values.aminmax() if narrow else (values.sum(),)))
 
 
-def look_like_probs(values: Tensor) -> bool:
+def _look_like_probs(values: Tensor) -> bool:
     """Return whether every row of ``values`` (N, K) lies in [0, 1] and sums to 1 within 1e-4; stops at the first that does not."""
-    for rows in _row_blocks(values):
-        if not _within_unit(values[rows]):
-            return False
-        sums = values[rows].sum(dim=1, dtype=torch.float64)
-        if bool(((sums - 1).abs() > PROBABILITY_TOLERANCE).any()):
-            return False
-    return True
+    sums = ((block.sum(dim=1, dtype=torch.float64), block) for _, block in _blocks(values))
+    return all(_in_unit(block) and float((total - 1).abs().max()) <= PROBABILITY_TOLERANCE for total, block in sums)
 
 
-def _row_blocks(values: Tensor) -> Iterator[slice]:
-    step = max(1, min(_CHUNK_ROWS, _CHUNK_VALUES // values.shape[1]))
-    return (slice(start, start + step) for start in range(0, len(values), step))
+def _blocks(values: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """Yield consecutive rows with the number of the first."""
+    step = max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // values.shape[1]))
+    return ((start, values[start : start + step]) for start in range(0, len(values), step))
 
 
-def _within_unit(chunk: Tensor) -> bool:
-    """Return whether all of ``chunk`` lies in [0, 1], by its ends: masks would take as much memory as the whole call may."""
-    low, high = chunk.aminmax()  # NaN is its own smallest and largest
+def _in_unit(block: Tensor) -> bool:
+    """Return whether all of ``block`` lies in [0, 1], by its ends: masks would take as much memory as the whole call may."""
+    low, high = block.aminmax()  # NaN is its own smallest and largest
     return bool(low >= 0) and bool(high <= 1)
 
 
@@ -293,13 +234,14 @@ def check_probs(probs: Tensor) -> Tensor:
         InputError: If an entry lies outside [0, 1], or a sum differs from 1 by more than 0.001.
     """
     check_matrix(probs, name="probs")
-    sums = torch.empty(len(probs), dtype=torch.float64, device=probs.device)
-    for rows in _row_blocks(probs):
-        if not _within_unit(probs[rows]):
-            row, column = torch.nonzero(~((probs[rows] >= 0) & (probs[rows] <= 1)))[0].tolist()
-            got = f"{probs[rows.start + row, column].item():.6g} in row {rows.start + row}"
+    parts = []
+    for start, block in _blocks(probs):
+        if not _in_unit(block):
+            row, column = torch.nonzero(~((block >= 0) & (block <= 1)))[0].tolist()
+            got = f"{block[row, column].item():.6g} in row {start + row}"
             raise refuse("probabilities in [0, 1]", got, LOGITS_NAMED_PROBS)
-        torch.sum(probs[rows], dim=1, dtype=torch.float64, out=sums[rows])
+        parts.append(block.sum(dim=1, dtype=torch.float64))
+    sums = torch.cat(parts)
     off = (sums - 1).abs()
     if float(off.max()) > ROUNDED_SUM:
         row = int(off.argmax())
@@ -318,42 +260,45 @@ def check_labels(labels: Tensor, *, rows: int, classes: int) -> Tensor:
     """Return ``labels`` as int64 (N,) if they are integers in [0, K)."""
     if labels.is_floating_point() or labels.dtype == torch.bool or labels.is_complex():
         raise refuse("integer labels", f"dtype {labels.dtype}", "convert with labels.long()")
-    if labels.dim() != 1 or labels.shape[0] != rows:
-        raise refuse(
-            f"labels of shape ({rows},)",
-            f"shape {tuple(labels.shape)}",
-            _one_a_row(labels, rows),
-        )
+    if labels.dim() != 1 or len(labels) != rows:
+        remedy = "pass one class index a row"
+        if labels.dim() == 2 and labels.shape[1] > 1 and len(labels) == rows:
+            remedy = (
+                "pass their argmax(1) if they are one-hot; for several labels per row use MultiLabel, or --multilabel"
+            )
+        raise refuse(f"labels of shape ({rows},)", f"shape {tuple(labels.shape)}", remedy)
     labels = labels.to(torch.int64)
     if labels.numel() and not all(0 <= int(end) < classes for end in labels.aminmax()):
         row = int(torch.nonzero((labels < 0) | (labels >= classes))[0])
-        strange = int(labels[row])
+        strange, remedy = int(labels[row]), COUNTED_FROM_0
         # −1 beside 1 alone is the other of two classes
-        remedy = COUNTED_FROM_0
         if strange in MARKS or (strange == -1 and bool((labels == 0).any())):
-            remedy = (
-                f"count classes from 0, or, if {strange} marks rows to skip, leave them out by ignore_index={strange}"
-            )
+            marks = f"if {strange} marks rows to skip, leave them out by ignore_index={strange}"
+            remedy = f"count classes from 0, or, {marks}"
         raise refuse(f"labels in [0, {classes})", f"{strange} in row {row}", remedy)
     return labels
-
-
-def _one_a_row(labels: Tensor, rows: int) -> str:
-    """Return the remedy for labels of a wrong shape: of several 0 or 1 a row it is another kind of predictions."""
-    several = labels.dim() == 2 and labels.shape[0] == rows and labels.shape[1] > 1
-    if several and all(-1 <= int(end) <= 1 for end in labels.aminmax()):
-        one_hot = "pass their argmax(1) if they are one-hot, or " if bool((labels.sum(dim=1) == 1).all()) else ""
-        return f"{one_hot}{SEVERAL_LABELS}"
-    return "pass one class index a row" if labels.dim() == 1 else "flatten to one class index a row"
 
 
 def check_unit_interval(values: Tensor, *, name: str) -> Tensor:
     """Return ``values`` (N,), floating and in [0, 1], as float64."""
     values = check_scores(values, name=name, shape="(N,)", remedy="pass one number a row").to(torch.float64)
-    if not all(0 <= float(end) <= 1 for end in values.aminmax()):  # NaN is its own smallest and largest
+    if not _in_unit(values):
         row = int(torch.nonzero(~((values >= 0) & (values <= 1)))[0])
         raise refuse(f"{name} in [0, 1]", f"{values[row].item():.6g} in row {row}", "pass probabilities, not logits")
     return values
+
+
+def check_groups(groups: Any, *, rows: int) -> Tensor | None:
+    """Return ``groups`` (integers or names) as int64 codes (N,), or None."""
+    if groups is None:
+        return None
+    array = as_array(groups, name="groups")
+    if array.shape != (rows,):
+        raise refuse(f"groups of shape ({rows},)", f"shape {array.shape}", "pass one group a row")
+    if array.dtype.kind == "f":
+        raise refuse("groups as integers or names", f"dtype {array.dtype}", "convert them to integers")
+    codes = array if array.dtype.kind in "iu" else np.unique(array.astype(str), return_inverse=True)[1]
+    return torch.from_numpy(codes.astype(np.int64))
 
 
 def check_number(
@@ -374,11 +319,9 @@ def check_number(
         number = float(value)
     except OverflowError:  # an integer beyond the largest float
         number = math.inf if value > 0 else -math.inf
-    too_low = number <= low if open_low else number < low
-    too_high = number >= high if open_high else number > high
-    if not math.isfinite(number) or too_low or too_high:
-        got = f"{number if math.isinf(number) else value}"
-        raise refuse(expected, got, "choose a value in that range")
+    inside = (number > low if open_low else number >= low) and (number < high if open_high else number <= high)
+    if not math.isfinite(number) or not inside:
+        raise refuse(expected, f"{number if math.isinf(number) else value}", "choose a value in that range")
     return number
 
 
@@ -392,26 +335,6 @@ def check_count(value: Any, *, name: str, low: int = 1, high: int = (1 << 63) - 
     return int(value)
 
 
-def check_sequence(value: Any, *, name: str) -> tuple[Any, ...]:
-    """Return ``value`` as a tuple if it is a list, tuple, range, array or tensor of one axis."""
-    if isinstance(value, Tensor) and value.dim() == 1:
-        return tuple(check_dense(value, name=name).tolist())
-    if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray) and value.ndim == 1:
-        return tuple(value.tolist())
-    if not isinstance(value, list | tuple | range):
-        raise refuse(
-            f"{name} as a list or tuple", shown(value), "put it in parentheses with a comma, such as (5.0, 3.0)"
-        )
-    return tuple(value)
-
-
-def check_flag(value: Any, *, name: str) -> bool:
-    """Return ``value`` if it is True or False."""
-    if not isinstance(value, bool | np.bool_):
-        raise refuse(f"{name} to be True or False", shown(value), "choose one of them")
-    return bool(value)
-
-
 def check_choice(value: Any, *, name: str, choices: Iterable[T]) -> T:
     """Return the one of ``choices`` that equals ``value``, or raise with the nearest; True and False are no numbers."""
     known = list(choices)
@@ -421,8 +344,60 @@ def check_choice(value: Any, *, name: str, choices: Iterable[T]) -> T:
                 return choice
     close = difflib.get_close_matches(value, map(str, known), n=1) if isinstance(value, str) else []
     remedy = f"did you mean {close[0]!r}?" if close else "choose one of them"
-    listed = ", ".join(map(repr, known[:MOST_LISTED])) + (" …" if len(known) > MOST_LISTED else "")
+    listed = ", ".join(map(repr, known[:_MAX_CHOICES])) + (" …" if len(known) > _MAX_CHOICES else "")
     raise refuse(f"{name} to be one of {listed}", shown(value), remedy)
+
+
+def check_same_kind(one: object, other: object) -> None:
+    """Refuse to add ``other`` to sums of another kind."""
+    if not isinstance(other, type(one)):
+        raise refuse(f"another {type(one).__name__}", shown(other), "add states of one metric")
+
+
+def check_same_weights(one: bool, other: bool) -> None:
+    """Refuse to add sums of rows with weights to sums of rows without."""
+    if one != other:
+        raise InputError("weights in all parts or in none", "both", "measure all parts with weights")
+
+
+def check_row_tensor(
+    value: Any, *, name: str, dims: int = 1, rows: int | None = None, floating: bool = False
+) -> Tensor:
+    """Return ``value`` if it is a tensor of ``dims`` axes with ``rows`` rows; its values are not read."""
+    tensor: Tensor = check_kind(value, Tensor, name=name, remedy="convert with torch.as_tensor")
+    if floating and not tensor.is_floating_point():
+        raise refuse(f"{name} of a floating dtype", str(tensor.dtype), f"convert with {name}.float()")
+    if tensor.dim() != dims or (rows is not None and len(tensor) != rows):
+        wanted = ("N" if rows is None else f"{rows}") + ("," if dims == 1 else ", K")
+        raise refuse(f"{name} of shape ({wanted})", f"shape {tuple(tensor.shape)}", "pass one entry a row")
+    return tensor
+
+
+def check_row_weight(weight: Any, *, rows: int) -> Tensor | None:
+    """Return ``weight`` if it is None or (N,) finite weights > 0."""
+    if weight is None:
+        return None
+    given: Tensor = check_row_tensor(weight, name="weight", rows=rows)
+    if given.dtype == torch.bool or not bool((torch.isfinite(given.double()) & (given > 0)).all()):
+        raise refuse("finite weights > 0", shown(given), "leave out rows of weight 0")
+    return given
+
+
+def check_sequence(value: Any, *, name: str) -> tuple[Any, ...]:
+    """Return ``value`` as a tuple if it is a list, tuple, range, array or tensor of one axis."""
+    if isinstance(value, Tensor | np.ndarray) and value.ndim == 1:
+        value = as_array(value, name=name).tolist()
+    if not isinstance(value, list | tuple | range):
+        remedy = "put it in parentheses with a comma, such as (5.0, 3.0)"
+        raise refuse(f"{name} as a list or tuple", shown(value), remedy)
+    return tuple(value)
+
+
+def check_flag(value: Any, *, name: str) -> bool:
+    """Return ``value`` if it is True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise refuse(f"{name} to be True or False", shown(value), "choose one of them")
+    return bool(value)
 
 
 def check_kind(value: Any, kinds: type[T] | tuple[type[T], ...], *, name: str, remedy: str, words: str = "") -> T:
@@ -436,35 +411,3 @@ def check_kind(value: Any, kinds: type[T] | tuple[type[T], ...], *, name: str, r
 def check_text(value: Any, *, name: str) -> str:
     """Return ``value`` if it is text."""
     return check_kind(value, str, name=name, remedy="pass a string", words="text")
-
-
-def check_groups(groups: Any, *, rows: int) -> Tensor | None:
-    """Return ``groups`` (integers or names) as int64 codes (N,), or None."""
-    if groups is None:
-        return None
-    array = as_array(groups, name="groups")
-    if array.ndim != 1 or array.shape[0] != rows:
-        raise refuse(f"groups of shape ({rows},)", f"shape {array.shape}", "pass one group a row")
-    if array.dtype.kind in "iu":
-        return torch.from_numpy(array.astype(np.int64))
-    if array.dtype.kind == "f":
-        raise refuse("groups as integers or names", f"dtype {array.dtype}", "convert them to integers")
-    _, codes = np.unique(array.astype(str), return_inverse=True)
-    return torch.from_numpy(codes.astype(np.int64))
-
-
-def check_mapping(values: Any, *, name: str, example: str) -> Mapping[Any, Any]:
-    """Return ``values`` if it is a mapping, and an empty one for None."""
-    if values is not None and not isinstance(values, Mapping):
-        raise refuse(f"{name} as a dictionary", shown(values), f"write {example}")
-    return values if values is not None else {}
-
-
-def check_row_weight(weight: Any, *, rows: int) -> Tensor | None:
-    """Return ``weight`` if it is None or (N,) finite weights > 0."""
-    if weight is None:
-        return None
-    given: Tensor = check_row_tensor(weight, name="weight", rows=rows)
-    if given.dtype == torch.bool or not bool((torch.isfinite(given.double()) & (given > 0)).all()):
-        raise refuse("finite weights > 0", shown(given), "leave out rows of weight 0")
-    return given

@@ -1,7 +1,6 @@
 """What an object was made with: read from its constructor's signature, written as plain JSON or TOML data, and back.
 
-A class takes part by keeping each argument as an attribute of the same name; nothing else has to be written. Its
-configuration, representation, comparison, table in a study file and saved file all follow.
+A class takes part by keeping each argument as an attribute of the same name; nothing else has to be written.
 """
 
 import dataclasses
@@ -11,9 +10,9 @@ import inspect
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack, get_args, get_origin
 
 import numpy as np
 from torch import Tensor, nn
@@ -23,35 +22,36 @@ from calibrant.errors import InputError
 
 T = TypeVar("T")
 
-_VARIADIC = inspect.Parameter.VAR_POSITIONAL
+
+def parameters_of(cls: Any) -> dict[str, inspect.Parameter]:
+    """Return the constructor's parameters by name; of ``**options: Unpack[Options]`` each entry, as the base that names it has it."""
+    parameters = {}
+    for name, parameter in inspect.signature(cls).parameters.items():
+        if get_origin(parameter.annotation) is not Unpack:
+            parameters[name] = parameter
+            continue
+        bases = [inspect.signature(base).parameters for base in cls.__mro__[1:-1]]
+        for option in get_args(parameter.annotation)[0].__annotations__:
+            parameters[option] = next(base[option] for base in bases if option in base)
+    return parameters
 
 
 def arguments_of(thing: object) -> dict[str, Any]:
     """Return the constructor's arguments of ``thing`` by name, as it keeps them; ``*stages`` is one entry, ``stages``.
 
     Raises:
-        InputError: If it does not keep an argument as an attribute of that name, or takes ``**keywords``.
+        InputError: If it does not keep an argument as an attribute of that name.
 
     Examples:
         >>> from calibrant.binning import EqualWidth
         >>> arguments_of(EqualWidth(10))
         {'bins': 10}
     """
-    found = {}
-    for name, parameter in _parameters(type(thing)).items():
-        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            raise InputError(
-                f"{type(thing).__name__} to name every argument of its constructor", f"**{name}", "name them"
-            )
-        try:
-            found[name] = getattr(thing, name)
-        except AttributeError:
-            raise InputError(
-                f"{type(thing).__name__} to keep its argument {name} as an attribute",
-                "none",
-                f"set self.{name} in __init__",
-            ) from None
-    return found
+    for name in parameters_of(type(thing)):
+        if not hasattr(thing, name):
+            expected = f"{type(thing).__name__} to keep its argument {name} as an attribute"
+            raise InputError(expected, "none", f"set self.{name} in __init__")
+    return {name: getattr(thing, name) for name in parameters_of(type(thing))}
 
 
 def config_of(thing: object) -> dict[str, Any]:
@@ -82,10 +82,7 @@ def to_plain(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, Mapping):
         return {str(key): to_plain(item) for key, item in value.items()}
-    if _is_record(value):
-        fields = {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        return {"type": type(value).__name__, **fields}
-    if isinstance(value, nn.Module):
+    if isinstance(value, nn.Module) or _is_record(value):
         return {"type": type(value).__name__, **config_of(value)}
     raise InputError("a configuration of plain values", f"{type(value).__name__}", "use numbers and names")
 
@@ -93,10 +90,8 @@ def to_plain(value: Any) -> Any:
 def shown(thing: object, *, defaults: bool = True) -> str:
     """Return ``thing``'s arguments as its representation shows them: those that are not None, without modules.
 
-    A representation never fails: arguments that ``thing`` does not keep are left out.
-
     Args:
-        thing: Any object.
+        thing: Any object; an argument that it does not keep is left out.
         defaults: Whether to show arguments that have their default, too.
 
     Examples:
@@ -105,11 +100,11 @@ def shown(thing: object, *, defaults: bool = True) -> str:
         "bins=10, ties='together'"
     """
     parts = []
-    for name, parameter in _parameters(type(thing)).items():
+    for name, parameter in parameters_of(type(thing)).items():
         value = getattr(thing, name, None)
-        if value is None or isinstance(value, nn.Module) or (not defaults and _is_default(value, parameter)):
-            continue
-        parts.append(f"{name}={value!r}" if not isinstance(value, Tensor) else f"{name}=tensor of {tuple(value.shape)}")
+        is_default = type(value) is type(parameter.default) and bool(value == parameter.default)
+        if value is not None and not isinstance(value, nn.Module) and (defaults or not is_default):
+            parts.append(f"{name}={f'tensor of {tuple(value.shape)}' if isinstance(value, Tensor) else repr(value)}")
     return ", ".join(parts)
 
 
@@ -127,8 +122,7 @@ def renewed(thing: T) -> T:
             return [copied(item) for item in value]
         return renewed(value) if isinstance(value, nn.Module) else value
 
-    made: T = _call(type(thing), {name: copied(value) for name, value in arguments_of(thing).items()})
-    return made
+    return _call(type(thing), {name: copied(value) for name, value in arguments_of(thing).items()})
 
 
 def build(
@@ -157,41 +151,36 @@ def build(
         return [made(item) for item in value] if isinstance(value, list | tuple) else value
 
     arguments = dict(table)
-    name = arguments.pop("type", None)
-    cls = find_class(name, families=families, classes=classes, importable=importable)
+    cls = find_class(name := arguments.pop("type", None), families=families, classes=classes, importable=importable)
+    known = parameters_of(cls)
+    if unknown := [argument for argument in arguments if argument not in known]:
+        near = difflib.get_close_matches(unknown[0], known, n=1)
+        remedy = f"the argument is called {near[0]}" if near else "name one of these"
+        raise InputError(f"{name}({', '.join(known)})", f"the argument {unknown[0]}", remedy)
     with error_boundary(f"arguments of {name}", f"{arguments}", "see its documentation", kind=InputError):
-        check_names(cls, arguments)
         return _call(cls, {key: made(value) for key, value in arguments.items()})
 
 
-def check_names(call: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
-    """Raise unless a file's ``arguments`` are those that ``call`` takes, and none is missing that it needs.
-
-    Raises:
-        InputError: Naming the argument that is unknown, with the nearest one, or missing.
-    """
-    own = inspect.signature(call).parameters
-    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in own.values()):
-        return
-    shown = (name if one.default is one.empty else f"{name}={one.default!r}" for name, one in own.items())
-    expected = f"{call.__name__}({', '.join(shown)})"
-    if unknown := next((name for name in arguments if name not in own), None):
-        near = difflib.get_close_matches(unknown, own, n=1)
-        remedy = f"the argument is called {near[0]}" if near else "name one of these"
-        raise InputError(expected, f"the argument {unknown}", remedy)
-    needed = (name for name, one in own.items() if one.default is one.empty and one.kind is not _VARIADIC)
-    if missing := next((name for name in needed if name not in arguments), None):
-        raise InputError(expected, f"no {missing}", f"name {missing}")
-
-
-def own_version() -> str:
-    """Return Calibrant's version; the package itself stands above this module, so that it is not imported here.
+def find_class(
+    name: Any, *, families: Sequence[ModuleType], classes: Sequence[type] = (), importable: bool = False
+) -> Any:
+    """Return the class called ``name``; arguments as for ``build``.
 
     Examples:
-        >>> own_version().count(".")
-        2
+        >>> from calibrant import binning
+        >>> find_class("EqualMass", families=[binning]).__name__
+        'EqualMass'
     """
-    return str(vars(sys.modules["calibrant"])["__version__"])
+    if isinstance(name, str) and ":" in name and importable:
+        return imported(name)
+    homes = {one: family for family in reversed(families) for one in family.__all__}
+    known = {cls.__name__: cls for cls in classes}
+    if isinstance(name, str) and name in {*homes, *known}:
+        return known.get(name) or getattr(homes[name], name)
+    names = [*homes, *known]
+    near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5) or names[:8]
+    remedy = f"choose one of {' or '.join(family.__name__ for family in families) or 'these'}"
+    raise InputError(f"type to be one of {', '.join(near)}{' …' * (len(names) > len(near))}", f"{name!r}", remedy)
 
 
 def imported(name: str) -> Any:
@@ -213,50 +202,14 @@ def imported(name: str) -> Any:
         raise InputError(f"{name!r} to be importable", f"{error}", "check the name") from error
 
 
-def find_class(
-    name: Any, *, families: Sequence[ModuleType], classes: Sequence[type] = (), importable: bool = False
-) -> Any:
-    """Return the class called ``name``; arguments as for ``build``.
+def own_version() -> str:
+    """Return Calibrant's version; the package itself stands above this module, so that it is not imported here.
 
     Examples:
-        >>> from calibrant import binning
-        >>> find_class("EqualMass", families=[binning]).__name__
-        'EqualMass'
+        >>> own_version().count(".")
+        2
     """
-    if isinstance(name, str) and ":" in name and importable:
-        return imported(name)
-    known = {cls.__name__: cls for cls in classes}
-    if isinstance(name, str) and name in known:
-        return known[name]
-    for family in families:
-        if isinstance(name, str) and name in family.__all__:
-            return getattr(family, name)
-    names = [*(name for family in families for name in family.__all__), *known]
-    near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
-    shown = ", ".join(near or names[:8]) + (" …" if len(names) > len(near or names[:8]) else "")
-    where = " or ".join(family.__name__ for family in families)
-    remedy = f"choose one of {where}" if families else "choose one of these"
-    raise InputError(f"type to be one of {shown}", f"{name!r}", remedy)
-
-
-def _call(cls: type[T], arguments: Mapping[str, Any]) -> T:
-    parameters = _parameters(cls)
-    spread = next((name for name, parameter in parameters.items() if parameter.kind is _VARIADIC), None)
-    positional = arguments.get(spread, ()) if spread is not None else ()
-    return cls(*positional, **{name: value for name, value in arguments.items() if name != spread})
-
-
-_SIGNATURES: dict[type, Mapping[str, inspect.Parameter]] = {}
-
-
-def _parameters(cls: type) -> Mapping[str, inspect.Parameter]:
-    if cls not in _SIGNATURES:  # reading one takes a tenth of a millisecond
-        _SIGNATURES[cls] = inspect.signature(cls).parameters
-    return _SIGNATURES[cls]
-
-
-def _is_default(value: Any, parameter: inspect.Parameter) -> bool:
-    return type(value) is type(parameter.default) and bool(value == parameter.default)
+    return str(vars(sys.modules["calibrant"])["__version__"])
 
 
 def json_data(value: Any) -> Any:
@@ -281,3 +234,9 @@ def json_data(value: Any) -> Any:
 
 def _is_record(value: object) -> bool:
     return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def _call(cls: type[T], arguments: Mapping[str, Any]) -> T:
+    spread = [name for name, one in parameters_of(cls).items() if one.kind is inspect.Parameter.VAR_POSITIONAL]
+    positional = arguments.get(spread[0], ()) if spread else ()
+    return cls(*positional, **{name: value for name, value in arguments.items() if name not in spread})
