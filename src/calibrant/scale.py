@@ -26,7 +26,7 @@ from calibrant.calibrators import Calibrator
 from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, FileFormatError, InputError, NoIntervalError, optional
 from calibrant.evaluate.panel import Panel, PanelRow
-from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, MeanMetric, SumMetric
+from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, SumMetric
 from calibrant.rows import Batch, RowSource, added
 from calibrant.statistics.means import Powers
 
@@ -546,27 +546,22 @@ def evaluate(
         ECE(binning=EqualWidth(bins=15), norm=1): 0.002184 [0, 0.09109], limit if calibrated 0.09121
     """
     chosen = tuple(sum_metrics() if metrics is None else metrics)
-    known = tuple(m for m in chosen if draws and not source.grouped and hasattr(m, "moments"))
+    uncertain = draws > 0 and not source.grouped
     rows = source.in_units(partial(_calibrated, calibrator))
-    values, found = rows.total(_first_look, chosen, known)
-    states, moments = dict(zip(chosen, values, strict=True)), dict(zip(known, found, strict=True))
+    states = dict(zip(chosen, rows.total(_states, chosen), strict=True))
     # how the classes of a row vary together is in no table: their interval needs the rows again
-    again = tuple((m, moments[m]) for m in known if isinstance(m, ClasswiseECE) and source.classes > 2)
+    again = tuple((m, states[m]) for m in chosen if uncertain and isinstance(m, ClasswiseECE) and source.classes > 2)
     signed: dict[Any, Powers] = (
         dict(zip([m for m, _ in again], rows.total(_second_look, again), strict=True)) if again else {}
     )
-    return Panel(
-        PanelRow(
-            repr(metric),
-            metric.value(states[metric]),
-            n=source.count,
-            **(_ends(metric, moments[metric], signed.get(metric), draws) if metric in moments else _NONE),
+    found = Panel()
+    for metric in chosen:
+        ends = _ends(metric, states[metric], signed.get(metric), draws) if uncertain else (None,) * 4
+        low, high, null_high, null_mean = ends
+        found.append(
+            PanelRow(repr(metric), metric.value(states[metric]), low, high, null_high, source.count, null_mean)
         )
-        for metric in chosen
-    )
-
-
-_NONE: dict[str, Any] = dict.fromkeys(("low", "high", "null_high"))
+    return found
 
 
 def _calibrated(calibrator: Calibrator | None, read: Iterator[tuple[Part, int, Predictions]]) -> Iterator[Predictions]:
@@ -574,26 +569,26 @@ def _calibrated(calibrator: Calibrator | None, read: Iterator[tuple[Part, int, P
         yield data if calibrator is None else data.calibrated_by(calibrator)
 
 
-def _first_look(data: Predictions, chosen: Sequence[Any], known: Sequence[Any]) -> Any:
-    return tuple(one.state(data) for one in chosen), tuple(one.moments(data) for one in known)
+def _states(data: Predictions, chosen: Sequence[Any]) -> Any:
+    return tuple(metric.state(data) for metric in chosen)
 
 
 def _second_look(data: Predictions, asked: Sequence[tuple[ClasswiseECE, BinTable]]) -> Any:
     return tuple(metric.signed(data, table) for metric, table in asked)
 
 
-def _ends(metric: Any, moments: Any, signed: Powers | None, draws: int) -> dict[str, Any]:
-    """Return the ends of a metric's interval and its limit if calibrated, from its sums; None where there are none."""
-    found = dict(_NONE)
-    if not isinstance(metric, MeanMetric):
-        null = metric.null_of(moments, level=LEVEL, draws=draws)
-        found |= {"null_high": null.high, "null_mean": null.estimate}
-    if hasattr(metric, "interval_of"):
+def _ends(metric: SumMetric[Any], state: Any, signed: Powers | None, draws: int) -> tuple[float | None, ...]:
+    """Return both ends of a metric's interval, and its limit and mean if calibrated, from its state; None for what there is not."""
+    low = high = null_high = null_mean = None
+    if metric.measures_calibration:
         with suppress(NoIntervalError):
-            beside = {} if signed is None else {"signed": signed}
-            ends = metric.interval_of(moments, level=LEVEL, **beside)
-            found |= {"low": ends.low, "high": ends.high}
-    return found
+            null = metric.null_of(state, level=LEVEL, draws=draws)
+            null_high, null_mean = null.high, null.estimate
+    with suppress(NoIntervalError):
+        beside = {} if signed is None else {"signed": signed}
+        found = metric.interval_of(state, level=LEVEL, **beside)
+        low, high = found.low, found.high
+    return low, high, null_high, null_mean
 
 
 def apply(calibrator: Calibrator, source: Batches, out: str | os.PathLike[str]) -> list[Path]:

@@ -8,8 +8,7 @@ from calibrant import Pairs
 from calibrant.errors import NoIntervalError
 from calibrant.evaluate import compare
 from calibrant.statistics.binned import BinnedRows
-from calibrant.statistics.means import paired_test
-from calibrant.statistics.paired import paired_square_test
+from calibrant.statistics.paired import paired_square_test, paired_test
 
 stats = late("scipy.stats")
 
@@ -31,7 +30,7 @@ def by_pairs(rows: BinnedRows) -> float:
     return float(products.sum() - products.diagonal().sum()) / (count * (count - 1))
 
 
-def test_the_difference_is_one_of_means_over_pairs_of_rows() -> None:
+def test_the_difference_is_a_mean_over_pairs_of_rows() -> None:
     a, b = rows_of(1, rows=80), rows_of(2, rows=80, gap=0.2)
     assert paired_square_test(a, b).difference == pytest.approx(by_pairs(b) - by_pairs(a), abs=1e-15)
 
@@ -41,13 +40,6 @@ def test_swapped_models_swap_the_test() -> None:
     there, back = paired_square_test(a, b), paired_square_test(b, a)
     assert there.difference == pytest.approx(-back.difference, abs=1e-15)
     assert there.p_value == pytest.approx(back.p_value, rel=1e-9)
-    assert (there.low, there.high) == pytest.approx((-back.high, -back.low), abs=1e-12)
-    # nearly the same probabilities of the same rows: what they share is no doubt about their difference
-    off = rows_of(1, gap=0.15)
-    near = paired_square_test(off, BinnedRows(off.index, off.p - 0.01, off.y, off.bins))
-    assert near.high - near.low < 1e-3
-    wide, narrow = paired_square_test(a, b, level=0.99), paired_square_test(a, b, level=0.5)
-    assert wide.low < narrow.low <= there.difference <= narrow.high < wide.high
 
 
 def test_rows_that_are_all_the_same_leave_no_doubt() -> None:
@@ -56,14 +48,7 @@ def test_rows_that_are_all_the_same_leave_no_doubt() -> None:
     assert (found.difference, found.p_value) == (pytest.approx(0.4**2 - 0.1**2, rel=1e-6), 0.0)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_the_interval_leaves_out_0_only_where_the_test_rejects(seed: int) -> None:
-    found = paired_square_test(rows_of(seed), rows_of(seed + 100, gap=0.08))
-    assert (found.low >= 0 or found.high <= 0) == (found.p_value < 0.05)
-    assert found.low <= found.difference <= found.high
-
-
-def test_groups_of_one_row_are_rows_and_repeated_rows_count_once() -> None:
+def test_groups_of_one_row_are_rows_and_repeats_count_once() -> None:
     a, b = rows_of(1), rows_of(2, gap=0.2)
     alone = paired_square_test(a, b)
     assert paired_square_test(a, b, groups=torch.arange(300)).p_value == pytest.approx(alone.p_value, rel=1e-6)
@@ -82,7 +67,7 @@ def test_few_groups_and_rows_are_refused() -> None:
 
 def test_few_rows_that_decide_a_mean_count_as_few() -> None:
     few = torch.cat([torch.ones(4, dtype=torch.float64), torch.zeros(296, dtype=torch.float64)])
-    assert paired_test(few)[0].p_value > 0.05  # by chance all four of four have one sign in one of eight samples
+    assert paired_test(few).p_value > 0.05  # by chance all four of four have one sign in one of eight samples
     assert stats.ttest_1samp(few.numpy(), 0.0).pvalue < 0.05
     assert (
         compare(*(Pairs.from_top_label([0.9] * 300, [1] * n + [0] * (300 - n), [1] * 300) for n in (296, 300)))
@@ -92,7 +77,7 @@ def test_few_rows_that_decide_a_mean_count_as_few() -> None:
     )
 
 
-def test_the_same_seed_gives_the_same_p_value_and_another_hardly_another() -> None:
+def test_another_seed_hardly_moves_the_p_value() -> None:
     a, b = rows_of(1), rows_of(2, gap=0.1)
-    assert paired_square_test(a, b, seed=3) == paired_square_test(a, b, seed=3)
+    assert paired_square_test(a, b, seed=3).p_value == paired_square_test(a, b, seed=3).p_value
     assert paired_square_test(a, b, seed=4).p_value == pytest.approx(paired_square_test(a, b).p_value, abs=0.02)

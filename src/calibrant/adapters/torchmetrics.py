@@ -1,7 +1,8 @@
 """torchmetrics: a wrapper of any Calibrant metric as a ``torchmetrics.Metric``."""
 
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import torch
@@ -58,18 +59,13 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
         facts = {"higher_is_better": metric.better == "higher", "plot_lower_bound": low, "plot_upper_bound": high}
         for name, value in facts.items():  # torchmetrics declares them on the class; here they depend on the object
             object.__setattr__(self, name, value)
-        # the record that sums of this metric are, without its numbers; None of a metric that needs all rows
+        # a state of this metric, whose form all have; None of a metric that needs all rows
         self._template: Any = None
         if isinstance(metric, SumMetric):
             with suppress(InputError):  # raised where this configuration does not merge
                 self._template = metric.state(Predictions.from_logits([[2.0, 0.0], [2.0, 0.0]], [0, 1]))
-        # the columns of one part after the other: the sums of all batches so far, or logits and labels of each
+        # the tensors of the state of all batches so far, or logits and labels of each
         self.add_state("parts", default=[], dist_reduce_fx=None)
-
-    @property
-    def _fields(self) -> list[str]:
-        names = [field.name for field in fields(self._template)]
-        return [name for name in names if getattr(self._template, name) is not None]
 
     def update(self, logits: Tensor, labels: Tensor) -> None:
         """Add a batch.
@@ -89,7 +85,7 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
         if self._template is None:
             self.parts += [rows.logits, rows.need_labels()]
         else:
-            self.parts = self._columns(self._total([*self.parts, *self._columns(self.metric.state(rows))]))
+            self.parts = _tensors_of(self._total([*self.parts, *_tensors_of(self.metric.state(rows))]))
 
     def compute(self) -> Tensor:
         """Return the metric's value on all rows added, as a float64 scalar (float32 on the device mps)."""
@@ -103,19 +99,10 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
         dtype = torch.float32 if self.device.type == "mps" else torch.float64
         return torch.tensor(value, dtype=dtype, device=self.device)
 
-    def _columns(self, state: Any) -> list[Tensor]:
-        """Return the numbers of a state as tensors, which torchmetrics moves and saves."""
-        values = [getattr(state, name) for name in self._fields]
-        return [one if isinstance(one, Tensor) else torch.tensor(one, dtype=torch.float64) for one in values]
-
     def _total(self, parts: list[Tensor]) -> Any:
-        """Return the sum of the states whose columns lie one after the other in ``parts``."""
-        names, states = self._fields, []
-        for at in range(0, len(parts), len(names)):
-            columns = dict(zip(names, parts[at : at + len(names)], strict=True))
-            numbers = {name for name in names if not isinstance(getattr(self._template, name), Tensor)}
-            values = {name: one.item() if name in numbers else one for name, one in columns.items()}
-            states.append(replace(self._template, **values))
+        """Return the sum of the states whose tensors lie one after the other in ``parts``."""
+        size = len(_tensors_of(self._template))
+        states = [_state_of(self._template, iter(parts[at : at + size])) for at in range(0, len(parts), size)]
         return sum(states[1:], states[0])
 
     def _sync_dist(self, dist_sync_fn: Any = None, process_group: Any = None) -> None:
@@ -127,3 +114,22 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
 
     def __repr__(self) -> str:
         return f"StreamedMetric({self.metric!r})"
+
+
+def _tensors_of(state: Any) -> list[Tensor]:
+    """Return the tensors and numbers of a state as tensors on the CPU, which torchmetrics moves and saves."""
+    if isinstance(state, Tensor):
+        return [state.cpu()]
+    if is_dataclass(state):
+        return [tensor for field in fields(state) for tensor in _tensors_of(getattr(state, field.name))]
+    return [] if state is None else [torch.tensor(state, dtype=torch.float64)]
+
+
+def _state_of(template: Any, tensors: Iterator[Tensor]) -> Any:
+    """Return a state like ``template`` with these tensors."""
+    if isinstance(template, Tensor):
+        return next(tensors).cpu()
+    if is_dataclass(template) and not isinstance(template, type):
+        held = {field.name: _state_of(getattr(template, field.name), tensors) for field in fields(template)}
+        return replace(template, **held)
+    return None if template is None else type(template)(next(tensors).item())

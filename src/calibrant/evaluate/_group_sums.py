@@ -17,7 +17,7 @@ from calibrant.data.checks import Data
 from calibrant.data.pairs import Pairs
 from calibrant.data.record import Column, check_column
 from calibrant.statistics.binned import BinnedRows
-from calibrant.statistics.means import Clusters
+from calibrant.statistics.design import Clusters
 
 MOST_GROUPS = 2000
 _MOST_WHOLE = 20  # distinct whole numbers, up to which they are categories
@@ -154,7 +154,8 @@ class EventRows:
         p, weight = pairs.p.cpu().double(), None if pairs.weights is None else pairs.weights.cpu()
         binned = BinnedRows(EqualWidth(BINS).assign(pairs.p.cpu()), p, pairs.y.cpu().double(), BINS, weight)
         cluster = None if pairs.groups is None else np.unique(pairs.groups.cpu().numpy(), return_inverse=True)[1]
-        return cls(binned, binned.shares.numpy(), cluster)
+        share = pairs.row_weights.cpu()
+        return cls(binned, (share / share.sum()).numpy(), cluster)
 
     @property
     def weighted(self) -> bool:

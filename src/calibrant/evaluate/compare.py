@@ -17,8 +17,7 @@ from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate.panel import Metrics, default_metrics
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Error, MeanMetric, Metric
 from calibrant.statistics.enough import FEWEST_COMPARED, FEWEST_OF_ROWS, scarce_errors
-from calibrant.statistics.means import PairedTest, paired_test
-from calibrant.statistics.paired import holm, paired_square_test
+from calibrant.statistics.paired import PairedTest, holm, paired_square_test, paired_test
 
 _OF_SQUARES = "the test is of the squares of the bins' gaps"
 SMALL = 1e-3  # differences below are told in two significant digits
@@ -168,11 +167,11 @@ def _test(metric: Metric, a: Data, b: Data, *, level: float) -> PairedTest | str
     if lacking := _lacking(metric, a, b):
         return lacking
     if isinstance(metric, ECE):
-        return paired_square_test(metric.cells(a), metric.cells(b), groups=a.groups, level=level)
+        return paired_square_test(metric.cells(a), metric.cells(b), groups=a.groups)
     difference = (metric.rows(b) - metric.rows(a)).cpu()
     if not bool(torch.isfinite(difference).all()):
         return ""
-    return paired_test(difference, groups=a.groups, level=level, weight=a.weights)[0]
+    return paired_test(difference, groups=a.groups, level=level, weight=a.weights)
 
 
 def _test_of_decisions(metric: MeanMetric, a: Data, b: Data, *, level: float) -> PairedTest:
@@ -185,7 +184,7 @@ def _test_of_decisions(metric: MeanMetric, a: Data, b: Data, *, level: float) ->
     from scipy.stats import binomtest
 
     difference = (metric.rows(b) - metric.rows(a)).cpu()
-    test = paired_test(difference, groups=a.groups, level=level, weight=a.weights)[0]
+    test = paired_test(difference, groups=a.groups, level=level, weight=a.weights)
     more, less = (int(chosen.sum()) for chosen in (difference > 0, difference < 0))
     differing = more + less
     if a.groups is not None or a.weights is not None or not 0 < differing < FEWEST_COMPARED:

@@ -11,6 +11,7 @@ from calibrant._core.check import refuse
 from calibrant._core.constraints import Level, Real, checked
 from calibrant.data.checks import CostTable, MeasuredRows
 from calibrant.data.predictions import Predictions
+from calibrant.statistics.design import Design
 from calibrant.statistics.means import Interval, contributions, mean_interval
 
 CostRows = Annotated[Predictions, MeasuredRows("the calibration of costs", classes=True)]
@@ -160,8 +161,7 @@ def _over_groups(gap: Tensor, groups: Tensor, weight: Tensor | None) -> float:
     """Return the two-sided p of Student's t over groups."""
     from scipy.special import stdtr
 
-    spread = contributions(gap, groups, weight).spread
-    mean = float(gap.mean() if weight is None else gap @ weight.double() / weight.sum())
+    mean, _, spread = contributions(gap, Design.of(gap, groups=groups, weight=weight))
     return (
         2 * float(stdtr(max(spread.units - 1, 1), -abs(mean) / spread.error)) if spread.error > 0 else float(mean == 0)
     )

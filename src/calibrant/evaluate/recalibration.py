@@ -22,8 +22,8 @@ from calibrant.losses import RowLoss
 from calibrant.metrics import ECE, NLL, Brier
 from calibrant.metrics.canonical import recalibrated_in_blocks
 from calibrant.statistics.enough import FEWEST_COMPARED, LossOfLabels, scarce_errors
-from calibrant.statistics.interval import normal_quantile
-from calibrant.statistics.means import Interval, PairedTest, mean_of, paired_test
+from calibrant.statistics.means import Interval, normal_quantile
+from calibrant.statistics.paired import PairedTest, paired_test
 
 _TOLERANCE, _ROUNDING = 1e-11, 1e-16  # of an entry of the summed gradient; and of the sum of its terms' sizes
 _ENOUGH = 1e-9  # of the mean gradient: where the search can get no lower, this is a maximum, too
@@ -165,11 +165,12 @@ def refinement(
         data, changed = predictions, _cross_fitted(predictions, calibrator, folds=folds, seed=seed)
         method = f"{folds}-fold cross-fitting"
     before, after = rows_of(data).cpu(), rows_of(changed).cpu()
-    total, left = mean_of(before, data.weights), mean_of(after, data.weights)
+    share = data.row_weights / data.row_weights.sum()
+    total, left = float(before.double() @ share), float(after.double() @ share)
     if scarce_errors(data, changed, loss=loss) is not None:
         why = f"none: fewer than {FEWEST_COMPARED} wrong decisions whose score the recalibration changes"
         return Refinement(total, left, Interval(total - left, -math.inf, math.inf, level, why), False)
-    gain: PairedTest = paired_test(before - after, groups=data.groups, level=level, weight=data.weights)[0]
+    gain: PairedTest = paired_test(before - after, groups=data.groups, level=level, weight=data.weights)
     interval = Interval(gain.difference, gain.low, gain.high, level, f"{method}, paired Student's t")
     return Refinement(total, left, interval, gain.low > 0)
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import torch
 
 from calibrant._core.constraints import MOST_DRAWS, Count, Integer, Level, Seed, checked
 from calibrant._core.notebook import to_html
+from calibrant.binning import EqualWidth
 from calibrant.data.checks import Data, require_rows
 from calibrant.data.pairs import Pairs, are_events
 from calibrant.evaluate._group_sums import (
@@ -24,10 +24,9 @@ from calibrant.evaluate._group_sums import (
     largest_drawn,
     partitions_of,
 )
-from calibrant.statistics.binned import chance_decides, corrected_error, interval_ends, table_error
-from calibrant.statistics.enough import need_groups
-from calibrant.statistics.interval import normal_quantile
-from calibrant.statistics.means import skewed_ends
+from calibrant.metrics import ECE
+from calibrant.statistics.design import need_groups
+from calibrant.statistics.means import normal_quantile, skewed_ends
 
 # Largest skewness times quantile that the interval of a gap is corrected for: Hall's transformation of a larger one makes the
 # interval much longer than coverage needs.
@@ -302,7 +301,7 @@ def _subgroup_of(
         _gap_ends(gap, *spread, quantile if group.units is None else float(stdtrit(group.degrees, ndtr(quantile))))
         for quantile in (normal_quantile((1 + level) / 2), wide)
     ]
-    ece, ece_low, ece_high = _ece_of_group(group, rows, level=level, seed=seed)
+    ece, ece_low, ece_high = _ece_of_group(group, rows, level=level)
     names = group.parts.names[group.at]
     return Subgroup(
         group=" and ".join(f"{column} = {value}" for column, value in names),
@@ -331,20 +330,9 @@ def _gap_ends(gap: float, error: float, skew: float, quantile: float) -> tuple[f
     return max(low, -1.0), min(high, 1.0)
 
 
-def _ece_of_group(
-    group: GroupSums, rows: EventRows, *, level: float, seed: int
-) -> tuple[float, float | None, float | None]:
-    """Return the group's ECE with its interval, where the rows are independent and chance is a small part of it."""
-    table = group.table
-    found = corrected_error(table)
-    value = float(found.plug_in)
+def _ece_of_group(group: GroupSums, rows: EventRows, *, level: float) -> tuple[float, float | None, float | None]:
+    """Return the group's ECE with its interval, where the rows are independent."""
     if rows.cluster is not None:
-        return value, None, None
-    found = replace(found, error=table_error(table, level=level))
-    if bool(chance_decides(table, found, level=level)):
-        return value, None, None
-    # Σ |gaps| of calibrated bins, as normal numbers with the bins' own variances
-    drawn = np.random.default_rng(seed).standard_normal((_GATE_DRAWS, BINS)) * np.sqrt(group.null) / group.mass
-    gate = torch.tensor(np.quantile(np.abs(drawn).sum(axis=1), (1 + level) / 2))
-    low, high = interval_ends(found, gate, level=level)
-    return value, float(low), min(float(high), 1.0)
+        return group.table.error(), None, None
+    found = ECE(EqualWidth(BINS)).interval_of(group.table, level=level)
+    return found.estimate, found.low, found.high

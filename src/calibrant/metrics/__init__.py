@@ -1,6 +1,5 @@
 """Metrics: frozen dataclasses that hold a configuration and are called on predictions."""
 
-from calibrant.data.checks import require_predictions, require_rows
 from calibrant.metrics._base import MeanMetric, Metric, SumMetric
 from calibrant.metrics.calibration_error import ACE, ECE, MCE, TopLabelECE
 from calibrant.metrics.canonical import CanonicalError
@@ -48,7 +47,5 @@ __all__ = [
     "entropy_rows",
     "ood_auroc",
     "ood_roc",
-    "require_predictions",
-    "require_rows",
     "risk_coverage",
 ]

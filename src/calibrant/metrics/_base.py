@@ -1,24 +1,23 @@
 """Base classes of metrics: frozen dataclasses that hold a configuration and are called on predictions; binned errors among them."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Generic, Literal, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_same_kind, check_same_weights, refuse, shown
-from calibrant._core.constraints import Draws, Kind, Level, PublicCalls, Seed
-from calibrant._core.numerics import add_records
-from calibrant.binning import AnyBinning, BinTable, EqualMass, EqualWidth
-from calibrant.binning.row_sums import table_for
-from calibrant.data.checks import Data, Rows
-from calibrant.errors import NoIntervalError
-from calibrant.statistics.binned import BinnedRows, error_interval
-from calibrant.statistics.clusters import clustered_interval, clustered_table, need_units
-from calibrant.statistics.interval import Excess, MeanSums
+from calibrant._core.check import check_same_kind, check_same_weights, shown
+from calibrant.binning import Binning, BinTable, EqualMass, EqualWidth, as_binning
+from calibrant.data.checks import Data, require_predictions, require_rows
+from calibrant.data.predictions import Predictions
+from calibrant.errors import InputError, NoIntervalError
+from calibrant.metrics._sums import table_for
+from calibrant.statistics.binned import BinnedRows, GroupedGaps, error_interval
+from calibrant.statistics.design import Design
+from calibrant.statistics.losses import Excess, MeanSums, rows_interval
 from calibrant.statistics.means import Interval
-from calibrant.statistics.null import band_of, drawn_table, gap_band, redrawn_band
+from calibrant.statistics.null import band_of, calibrated_table, gap_band, redrawn_band
 
 # Notions of calibration: of the confidence alone; of the confidence within each predicted class (Gupta & Ramdas 2022); of
 # every class's probability; of the whole probability vector. Canonical implies all others, and top-label implies confidence;
@@ -37,10 +36,10 @@ S = TypeVar("S", bound=Sum)
 
 
 @dataclass(frozen=True)
-class Metric(metaclass=PublicCalls):
+class Metric(ABC):
     """Base class of all metrics. The fields are the configuration, which the repr shows.
 
-    A subclass is a frozen dataclass that implements ``__call__`` and sets the attributes below on the class. Subclass
+    A subclass is a frozen dataclass that implements ``measure`` and sets the attributes below on the class. Subclass
     ``MeanMetric`` for a mean over rows, ``SumMetric`` for any other function of a sum: both can be computed in parts and
     merged. ``calibrant.testing.check_metric`` checks that a subclass behaves as every metric must.
 
@@ -55,13 +54,12 @@ class Metric(metaclass=PublicCalls):
     Examples:
         >>> from dataclasses import dataclass
         >>> from calibrant import Pairs
-        >>> from calibrant.metrics import require_rows
         >>> @dataclass(frozen=True)
         ... class LargestConfidence(Metric):
         ...     better, bounds, notion, cite = "higher", (0.0, 1.0), "sharpness", "–"
         ...
-        ...     def __call__(self, data):
-        ...         return require_rows(data, what=self).confidence.max().item()
+        ...     def measure(self, rows):
+        ...         return rows.confidence.max().item()
         >>> LargestConfidence()(Pairs.from_probs([0.75, 0.25], [1, 0]))
         0.75
     """
@@ -72,20 +70,41 @@ class Metric(metaclass=PublicCalls):
     cite: ClassVar[str]
     needs_classes: ClassVar[bool] = False
 
+    def __call__(self, data: Any, labels: Any = None) -> float:
+        """Return the metric.
+
+        Args:
+            data: Labelled predictions or pairs; or logits (N, K), with ``labels``.
+            labels: (N,) integers in [0, K), or None.
+
+        Raises:
+            InputError: If the data are not valid, are pairs where all classes are needed, or hold no row of positive weight.
+
+        Examples:
+            >>> from calibrant.metrics import ECE
+            >>> round(ECE()([[2.0, 0.0], [0.0, 1.0]], [0, 0]), 4)
+            0.4251
+        """
+        return self.measure(self.check(data if labels is None else Predictions.from_logits(data, labels)))
+
+    def check(self, data: Data) -> Any:
+        """Return the rows of positive weight of ``data``, if this metric can measure them."""
+        return (require_predictions if self.needs_classes else require_rows)(data, what=self)
+
+    @abstractmethod
+    def measure(self, rows: Any) -> float:
+        """Return the metric of ``rows``, predictions or pairs that ``check`` has returned."""
+
     @property
     def measures_calibration(self) -> bool:
         """Whether this is a calibration error, to be compared with the value expected if calibrated."""
         return self.notion in NOTIONS
 
-    @abstractmethod
-    def __call__(self, data: Data) -> float:
-        """Return the metric of ``data``."""
-
-    def interval(self, data: Rows, *, level: Level = 0.95, draws: Draws = 1000, seed: Seed = 0) -> Interval:
-        """Return the metric's confidence interval (``statistics.interval``).
+    def interval(self, rows: Any, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
+        """Return the confidence interval (``statistics.interval``) on ``rows`` that ``check`` has returned.
 
         Args:
-            data: Predictions or pairs; if they have groups, the groups are the independent units.
+            rows: Predictions or pairs; if they have groups, the groups are the independent units.
             level: Nominal coverage.
             draws: Sets of gaps drawn for the limit if calibrated of a binned error of rows in groups.
             seed: Same seed, same interval.
@@ -93,25 +112,26 @@ class Metric(metaclass=PublicCalls):
         Raises:
             NoIntervalError: If no method is known to have the nominal coverage, or there are too few data.
         """
-        raise NoIntervalError(
-            "a metric that is a mean over rows or knows its interval",
-            f"{shown(self, most=200)}, for which none is known to cover",
-            "compare it with null_band",
-        )
+        raise self._unknown()
 
-    def null_band(self, data: Rows, *, level: Level = 0.95, draws: Draws = 1000, seed: Seed = 0) -> Interval:
+    def null_band(self, rows: Any, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
         """Return the mean and the central range of the metric if the probabilities were calibrated (``statistics.null_band``).
 
         Args:
-            data: Predictions or pairs.
+            rows: Predictions or pairs that ``check`` has returned.
             level: The band holds the central fraction ``level`` of the values.
             draws: Label sets drawn.
             seed: Same seed, same band.
 
         Raises:
-            NoIntervalError: For rows in groups.
+            NoIntervalError: For rows in groups, of which only binned errors are known.
         """
-        return redrawn_band(self, data, level=level, draws=draws, seed=seed)
+        return redrawn_band(self.measure, rows, what=self, level=level, draws=draws, seed=seed)
+
+    def _unknown(self) -> NoIntervalError:
+        expected = "a metric that is a mean over rows or knows its interval"
+        got = f"{shown(self, most=200)}, for which none is known to cover"
+        return NoIntervalError(expected, got, "compare it with null_band")
 
 
 @dataclass(frozen=True)
@@ -121,111 +141,102 @@ class SumMetric(Metric, Generic[S]):
     Examples:
         >>> from dataclasses import dataclass
         >>> from calibrant import Pairs
-        >>> from calibrant.metrics import require_rows
         >>> @dataclass(frozen=True)
-        ... class Sums:
-        ...     squares: float
-        ...     mass: float
-        ...
-        ...     def __add__(self, other):
-        ...         return Sums(self.squares + other.squares, self.mass + other.mass)
-        >>> @dataclass(frozen=True)
-        ... class RootMeanSquareConfidence(SumMetric[Sums]):
+        ... class RootMeanSquareConfidence(SumMetric[Tensor]):
         ...     better, bounds, notion, cite = "higher", (0.0, 1.0), "sharpness", "–"
         ...
-        ...     def state(self, data):
-        ...         data = require_rows(data, what=self)
-        ...         weights = torch.ones(len(data)) if data.weights is None else data.weights
-        ...         return Sums(float((weights * data.confidence**2).sum()), float(weights.sum()))
+        ...     def state(self, rows):
+        ...         w = rows.row_weights
+        ...         return torch.stack([(w * rows.confidence**2).sum(), w.sum()])
         ...
         ...     def value(self, state):
-        ...         return (state.squares / state.mass) ** 0.5
+        ...         return float(state[0] / state[1]) ** 0.5
         >>> RootMeanSquareConfidence()(Pairs.from_probs([0.7, 0.1], [1, 0]))
         0.5
     """
 
     @abstractmethod
-    def state(self, data: Data) -> S:
-        """Return the state (sums) of ``data``."""
+    def state(self, rows: Any) -> S:
+        """Return the state (sums) of ``rows``: predictions or pairs that ``check`` has returned, or a part of such."""
 
     @abstractmethod
     def value(self, state: S) -> float:
         """Return the metric's value for a state."""
 
-    def __call__(self, data: Data) -> float:
-        """Return the metric of ``data``."""
-        return self.value(self.state(data))
+    def measure(self, rows: Any) -> float:
+        """Return the metric of ``rows``."""
+        return self.value(self.state(rows))
+
+    def interval_of(self, state: S, *, level: float = 0.95) -> Interval:
+        """Return the interval from a state of independent rows.
+
+        Raises:
+            NoIntervalError: If none is known to follow from it.
+        """
+        raise self._unknown()
+
+    def null_of(self, state: S, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
+        """Return the band of the metric if calibrated from a state of independent rows.
+
+        Raises:
+            NoIntervalError: If it does not follow from it.
+        """
+        raise self._unknown()
 
 
 @dataclass(frozen=True)
-class MeanState:
-    """The sum of one number per row, and the number of rows; for weighted rows the weighted sum and the sum of weights."""
-
-    total: float
-    count: float
-
-    @classmethod
-    def of(cls, rows: Tensor, weight: Tensor | None) -> "MeanState":
-        """Return the sum of ``rows`` (N,), weighted by ``weight`` (N,) or by 1, and the sum of the weights."""
-        if weight is None:
-            return cls(float(rows.sum(dtype=torch.float64)), int(rows.shape[0]))
-        return cls(float((rows.double() * weight).sum()), weight.sum().item())
-
-    def __add__(self, other: "MeanState") -> "MeanState":
-        return add_records(self, other)
-
-
-@dataclass(frozen=True)
-class MeanMetric(SumMetric[MeanState]):
+class MeanMetric(SumMetric[MeanSums]):
     """A metric that is the mean of one number per row; subclasses implement ``rows``. Intervals and tests work for all of them.
 
     Examples:
         >>> from dataclasses import dataclass
         >>> from calibrant import Pairs
-        >>> from calibrant.metrics import require_rows
         >>> @dataclass(frozen=True)
         ... class OneSided(MeanMetric):
         ...     better, bounds, notion, cite = "lower", (0.0, 1.0), "sharpness", "–"
         ...
         ...     def rows(self, data):
-        ...         return (require_rows(data, what=self).confidence - data.correct.double()).clamp_min(0)
+        ...         return (data.confidence - data.correct.double()).clamp_min(0)
         >>> OneSided()(Pairs.from_probs([0.75, 0.25], [1, 0]))
         0.125
     """
 
     @abstractmethod
-    def rows(self, data: Data) -> Tensor:
+    def rows(self, data: Any) -> Tensor:
         """Return the float64 numbers (N,) whose mean, weighted by the weights of ``data`` if any, is the metric."""
 
-    def state(self, data: Rows) -> MeanState:
-        """Return sum and count of the rows."""
-        return MeanState.of(self.rows(data), data.weights)
-
-    def value(self, state: MeanState) -> float:
-        """Return the mean."""
-        if not isinstance(state, MeanState) or state.count <= 0:
-            raise refuse(f"a state of at least one row for {self}", shown(state), "make it with state(data)")
-        return state.total / state.count
-
-    def excess(self, data: Data) -> Excess | None:
+    def excess(self, data: Any) -> Excess | None:
         """Return what the rows could be for every label; None where that is not known."""
         return None
 
-    def moments(self, data: Data) -> MeanSums:
-        """Return sums that the interval is computed from; they add."""
-        return MeanSums.of(self.rows(data), data, self.excess(data))
+    def state(self, rows: Any) -> MeanSums:
+        """Return the sums that the mean and its interval follow from."""
+        return MeanSums.of(self.rows(rows), rows, self.excess(rows))
 
-    def interval_of(self, moments: MeanSums, *, level: float) -> Interval:
-        """Return the interval from sums."""
-        return moments.interval(self, level=level)
+    def value(self, state: MeanSums) -> float:
+        """Return the mean."""
+        return state.rows.mean
 
-    def interval(self, data: Rows, *, level: Level = 0.95, draws: Draws = 1000, seed: Seed = 0) -> Interval:
+    def measure(self, rows: Any) -> float:
+        """Return the mean over ``rows``."""
+        numbers, weight = self.rows(rows), rows.weights
+        return float(numbers.mean(dtype=torch.float64) if weight is None else numbers.double() @ weight / weight.sum())
+
+    def interval_of(self, state: MeanSums, *, level: float = 0.95) -> Interval:
         """Return Wilson's interval of a proportion, and of any other mean Student's t corrected for skewness.
+
+        Raises:
+            NoIntervalError: For few wrong decisions, and for an infinite value.
+        """
+        return state.interval(self, level=level)
+
+    def interval(self, rows: Any, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
+        """Return the interval of the mean; groups are the independent units.
 
         Raises:
             NoIntervalError: For few wrong decisions or groups, and for an infinite value.
         """
-        return self.interval_of(self.moments(data), level=level)
+        return rows_interval(self.rows(rows), rows, what=self, level=level, excess=self.excess)
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,15 +278,9 @@ class RankedMetric(SumMetric[KeptRows]):
 
     notion = "confidence"
 
-    def state(self, data: Rows) -> KeptRows:
+    def state(self, rows: Any) -> KeptRows:
         """Return confidence and correctness of the rows."""
-        return KeptRows.of(data)
-
-
-Norm = Literal[1, 2]  # of the gaps: their mean absolute value, or their root mean square
-
-
-BinnedState = Annotated[BinTable | KeptRows, Kind((BinTable, KeptRows), "make it with state(data)")]
+        return KeptRows.of(rows)
 
 
 @dataclass(frozen=True)
@@ -285,94 +290,127 @@ class BinnedMetric(SumMetric[BinTable | KeptRows]):
     The value, the interval and the limit if calibrated are all computed from that table.
     """
 
-    binning: AnyBinning = field(default=EqualWidth(15))
+    binning: Binning = field(default=EqualWidth(15))
 
     notion = "confidence"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "binning", as_binning(self.binning))
+
+    @property
+    def sums_gaps(self) -> bool:
+        """Whether it is Σ_b weight_b |gap_b|, which has an interval and a limit in closed form; up to ``scale``."""
+        return False
+
+    def scale(self, table: BinTable) -> float:
+        """Return what the sum over bins is multiplied by."""
+        return 1.0
 
     @abstractmethod
     def errors(self, table: BinTable) -> Tensor:
         """Return the metric (…) of tables (…, B)."""
 
-    def cells(self, data: Data) -> BinnedRows:
+    def cells(self, data: Any) -> BinnedRows:
         """Return each row's bin, confidence and correctness."""
         p = data.confidence
         return BinnedRows(self.binning.assign(p, weight=data.weights), p, data.correct, self.binning.bins, data.weights)
 
-    def table(self, data: Data) -> BinTable:
+    def table(self, data: Any) -> BinTable:
         """Return the bin table of rows that are all there."""
         return table_for(self.binning, data)
 
-    def __call__(self, data: Rows) -> float:
-        """Return the value on ``data``, a Python float."""
-        return float(self.errors(self.table(data)))
+    def grouped(self, data: Any) -> GroupedGaps | None:
+        """Return what the groups of ``data`` add to the bins' gaps; None for independent rows.
 
-    def state(self, data: Rows) -> BinTable | KeptRows:
+        Raises:
+            NoIntervalError: For fewer than ten groups, or too many.
+        """
+        if data.groups is None:
+            return None
+        design = Design.of(data.scores, groups=data.groups, weight=data.weights)
+        design.require_groups(what=self)
+        return GroupedGaps(self.gap_sums(data, design), design.clusters.degrees)
+
+    def gap_sums(self, data: Any, design: Design) -> Tensor:
+        """Return the sums S (G, B) of the groups' weighted residuals."""
+        rows = self.cells(data)
+        return design.sums(rows.bins, [(slice(None), rows.index, rows.residual)])
+
+    def state(self, rows: Any) -> BinTable | KeptRows:
         """Return the bin table; for equal-mass bins, whose edges depend on all data, the rows."""
-        return KeptRows.of(data) if isinstance(self.binning, EqualMass) else self.table(data)
-
-    def moments(self, data: Data) -> BinTable | KeptRows:
-        """Return sums that the interval and the limit if calibrated are computed from: the state."""
-        return self.state(data)
+        return KeptRows.of(rows) if isinstance(self.binning, EqualMass) else self.table(rows)
 
     def table_of(self, state: BinTable | KeptRows) -> BinTable:
         """Return the bin table of a state."""
         return state if isinstance(state, BinTable) else self.binning.table(state.p, state.y, weight=state.weight)
 
-    def value(self, state: BinnedState) -> float:
+    def value(self, state: BinTable | KeptRows) -> float:
         """Return the metric of a state."""
         return float(self.errors(self.table_of(state)))
 
-    def gap_weights(self, table: BinTable) -> Tensor | None:
-        """Return the a (B,) of a metric Σ_b a_b |Σ_{i in b} w_i (p_i − y_i)|; None for any other function of the table."""
-        return None
+    def measure(self, rows: Any) -> float:
+        """Return the metric of ``rows``."""
+        return float(self.errors(self.table(rows)))
 
-    def null_of(self, state: BinTable | KeptRows, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
-        """Return the band of the metric if calibrated, of independent rows, from a state."""
+    def null_of(
+        self,
+        state: BinTable | KeptRows,
+        *,
+        level: float = 0.95,
+        draws: int = 1000,
+        seed: int = 0,
+        groups: GroupedGaps | None = None,
+    ) -> Interval:
+        """Return the band of the metric if calibrated, from a state of independent rows, or of ``groups``."""
         table = self.table_of(state)
-        weights = self.gap_weights(table)
-        if weights is not None:
-            return gap_band(table, weights, level=level)
-        return band_of(self.errors(drawn_table(table, draws=draws, seed=seed)), level=level)
+        if groups is not None:
+            return band_of(self.errors(groups.calibrated(table, draws=draws, seed=seed)), level=level)
+        if self.sums_gaps:
+            return gap_band(table, self.scale(table) / table.mass, level=level)
+        return band_of(self.errors(calibrated_table(table, draws=draws, seed=seed)), level=level)
 
-    def null_band(self, data: Rows, *, level: Level = 0.95, draws: Draws = 1000, seed: Seed = 0) -> Interval:
+    def interval_of(
+        self,
+        state: BinTable | KeptRows,
+        *,
+        level: float = 0.95,
+        draws: int = 1000,
+        seed: int = 0,
+        groups: GroupedGaps | None = None,
+    ) -> Interval:
+        """Return the interval of the error in these bins, from a state of independent rows, or of ``groups``.
+
+        Raises:
+            NoIntervalError: If none is known to cover.
+        """
+        if not self.sums_gaps:
+            raise self._unknown()
+        table = self.table_of(state)
+        gate = self.null_of(table, level=level, draws=draws, seed=seed, groups=groups).high
+        return error_interval(table, gate, level=level, groups=groups)
+
+    def null_band(self, rows: Any, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
         """Return the mean and the central range of the metric if calibrated, from its table; of groups from drawn gaps.
 
         Raises:
             NoIntervalError: For fewer than ten groups, or too many.
         """
-        table = self.table(data)
-        if data.groups is None:
-            return self.null_of(table, level=level, draws=draws, seed=seed)
-        drawn = clustered_table(table, need_units(self.cells(data), data.groups, what=self), draws=draws, seed=seed)
-        return band_of(self.errors(drawn), level=level)
+        return self.null_of(self.table(rows), level=level, draws=draws, seed=seed, groups=self.grouped(rows))
 
-
-@dataclass(frozen=True)
-class GapMetric(BinnedMetric):
-    """A binned metric Σ_b weight_b |gap_b|, which has an interval (``statistics.binned``)."""
-
-    def errors(self, table: BinTable) -> Tensor:
-        """Return the error (…) of tables (…, B)."""
-        return table.errors()
-
-    def gap_weights(self, table: BinTable) -> Tensor | None:
-        """Return 1 / Σw for every bin."""
-        return torch.full_like(table.sum_p, 1 / table.mass)
-
-    def interval_of(self, state: BinTable | KeptRows, *, level: float) -> Interval:
-        """Return the interval from a state of independent rows."""
-        table = self.table_of(state)
-        return error_interval(table, self.null_of(table, level=level).high, level=level)
-
-    def interval(self, data: Rows, *, level: Level = 0.95, draws: Draws = 1000, seed: Seed = 0) -> Interval:
+    def interval(self, rows: Any, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
         """Return the interval of the error in these bins.
 
         Raises:
-            NoIntervalError: For fewer than ten groups.
+            NoIntervalError: If none is known to cover; for fewer than ten groups, or too many.
         """
-        table = self.table(data)
-        if data.groups is None:
-            return self.interval_of(table, level=level)
-        units = need_units(self.cells(data), data.groups, what=self)
-        null = band_of(self.errors(clustered_table(table, units, draws=draws, seed=seed)), level=level)
-        return clustered_interval(table, units, null.high, level=level)
+        return self.interval_of(self.table(rows), level=level, draws=draws, seed=seed, groups=self.grouped(rows))
+
+
+def require_fixed_edges(binning: Binning) -> None:
+    """Raise for equal-mass bins within classes, whose edges depend on all data: parts cannot be added.
+
+    Raises:
+        InputError: Then.
+    """
+    if isinstance(binning, EqualMass):
+        raise InputError("equal-width bins to merge", f"{binning}", "call the metric on all rows")

@@ -1,22 +1,21 @@
 """Binned calibration errors of the top label: ECE, MCE, ACE, and within each predicted class."""
 
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from calibrant._core.constraints import Draws, Level, Seed
+from calibrant._core.check import check_choice
 from calibrant.binning import BinTable, EqualMass
-from calibrant.data.checks import Data, Rows
 from calibrant.data.predictions import Predictions
-from calibrant.errors import InputError, NoIntervalError
-from calibrant.metrics._base import BinnedMetric, GapMetric, KeptRows, Norm
+from calibrant.errors import InputError
+from calibrant.metrics._base import BinnedMetric, require_fixed_edges
 from calibrant.statistics.binned import BinnedRows
-from calibrant.statistics.means import Interval
 
 
 @dataclass(frozen=True)
-class ECE(GapMetric):
+class ECE(BinnedMetric):
     """Expected calibration error Σ_b |B_b|/N · |accuracy − confidence| of the top label.
 
     The plug-in estimate is biased upward: on a finite sample a perfectly calibrated model does not score 0. Compare it with
@@ -25,7 +24,7 @@ class ECE(GapMetric):
     Args:
         binning: ``EqualWidth(15)`` (the papers' ECE) or ``EqualMass(15)`` (AdaECE, ECE-EM); an integer is a number of
             equal-width bins.
-        norm: 1, or 2 for the RMS calibration error (Σ_b |B_b|/N · gap²)^½.
+        norm: 1, or 2 for the RMS calibration error (Σ_b |B_b|/N · gap²)^½, which has no interval.
 
     Examples:
         >>> from calibrant import Predictions
@@ -36,39 +35,22 @@ class ECE(GapMetric):
         Naeini et al. 2015; Guo et al. 2017 Eq. 3; Mukhoti et al. 2020 §2.
     """
 
-    norm: Norm = 1
+    norm: Literal[1, 2] = 1
 
     cite = "Naeini et al. 2015"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice(self.norm, name="norm", choices=(1, 2))
+
+    @property
+    def sums_gaps(self) -> bool:
+        """Whether the norm is 1."""
+        return self.norm == 1
 
     def errors(self, table: BinTable) -> Tensor:
         """Return the error (…) of tables (…, B)."""
         return table.errors(norm=self.norm)
-
-    def gap_weights(self, table: BinTable) -> Tensor | None:
-        """Return 1 / Σw for every bin; None for norm 2."""
-        return super().gap_weights(table) if self.norm == 1 else None
-
-    def interval(self, data: Rows, *, level: Level = 0.95, draws: Draws = 1000, seed: Seed = 0) -> Interval:
-        """Return the interval of the error in these bins.
-
-        Raises:
-            NoIntervalError: For a norm other than 1, and for fewer than ten groups.
-        """
-        self._need_norm()
-        return super().interval(data, level=level, draws=draws, seed=seed)
-
-    def interval_of(self, state: BinTable | KeptRows, *, level: float) -> Interval:
-        """Return the interval from a state of independent rows.
-
-        Raises:
-            NoIntervalError: For a norm other than 1.
-        """
-        self._need_norm()
-        return super().interval_of(state, level=level)
-
-    def _need_norm(self) -> None:
-        if self.norm != 1:
-            raise NoIntervalError("norm 1", f"{self!r}, for which no interval is known to cover", "use null_band")
 
 
 @dataclass(frozen=True)
@@ -116,12 +98,11 @@ class ACE(BinnedMetric):
 
     def errors(self, table: BinTable) -> Tensor:
         """Return the mean |gap| (…) over non-empty bins of tables (…, B)."""
-        filled = (table.count > 0).sum().clamp_min(1)
-        return table.gap.abs().sum(dim=-1) / filled
+        return table.gap.abs().sum(dim=-1) / (table.count > 0).sum().clamp_min(1)
 
 
 @dataclass(frozen=True)
-class TopLabelECE(GapMetric):
+class TopLabelECE(BinnedMetric):
     """Σ_k Σ_b |B_kb|/N · |accuracy − confidence|, where B_kb are the rows predicted as class k with confidence in bin b.
 
     Stronger than ECE, in which over-confidence in one predicted class can cancel under-confidence in another. With K · B
@@ -142,16 +123,25 @@ class TopLabelECE(GapMetric):
 
     notion = "top-label"
     cite = "Gupta & Ramdas 2022"
+    sums_gaps = True
 
-    def cells(self, data: Data) -> BinnedRows:
-        """Return the rows in the bins of their predicted class."""
+    def errors(self, table: BinTable) -> Tensor:
+        """Return the error (…) of tables (…, K · B)."""
+        return table.errors()
+
+    def cells(self, data: Any) -> BinnedRows:
+        """Return the rows in the bins of their predicted class.
+
+        Raises:
+            InputError: For pairs without predicted classes.
+        """
         predicted, weight = data.predicted, data.weights
         if predicted is None:
             raise InputError("pairs with predicted classes", "bare pairs", "make them with from_top_label")
         classes = data.classes if isinstance(data, Predictions) else int(predicted.max()) + 1
         p, bins = data.confidence, self.binning.bins
-        index = torch.empty_like(predicted)
         if isinstance(self.binning, EqualMass):
+            index = torch.empty_like(predicted)
             for k in torch.unique(predicted).tolist():
                 rows = predicted == k
                 index[rows] = self.binning.assign(p[rows], weight=None if weight is None else weight[rows])
@@ -160,16 +150,15 @@ class TopLabelECE(GapMetric):
         index = torch.where(index >= 0, index + predicted * bins, -1)
         return BinnedRows(index, p, data.correct, classes * bins, weight)
 
-    def table(self, data: Data) -> BinTable:
+    def table(self, data: Any) -> BinTable:
         """Return the bin table (K · B)."""
         return self.cells(data).table()
 
-    def state(self, data: Rows) -> BinTable:
+    def state(self, rows: Any) -> BinTable:
         """Return the bin table (K · B).
 
         Raises:
             InputError: For equal-mass bins, whose edges within each class depend on all data.
         """
-        if isinstance(self.binning, EqualMass):
-            raise InputError("equal-width bins to merge", f"{self.binning}", "call the metric on all rows")
-        return self.table(data)
+        require_fixed_edges(self.binning)
+        return self.table(rows)

@@ -1,19 +1,18 @@
 """The error of the whole probability vector, as a mean over rows: the largest mean of ⟨v, y − p⟩ over directions v(p)."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from calibrant._core.constraints import Draws, Level, Seed
+from calibrant._core.check import check_choice, refuse
 from calibrant._core.minimise import Objective, minimise
-from calibrant.data.checks import ComparedRows
 from calibrant.data.predictions import Predictions
-from calibrant.metrics._base import Metric, Norm
-from calibrant.statistics.interval import MeanSums, normal_quantile
-from calibrant.statistics.means import Interval
+from calibrant.metrics._base import Metric
+from calibrant.statistics.losses import rows_interval
+from calibrant.statistics.means import Interval, normal_quantile
 
 _ENDS = (0.1, 0.2, 0.35, 0.55, 0.75)  # of the blocks, as shares of the rows
 _SLOPE = 1.0  # rows of ridge on the common slope, the one parameter that nearly all models need
@@ -25,10 +24,10 @@ class CanonicalError(Metric):
 
     ‖c − p‖_q is the largest ⟨v, c − p⟩ over v of dual norm ≤ 1, and E[y | p] = c, so E ⟨v(p), y − p⟩ is at most the error for every
     v that depends on p and other rows alone. Here v is the dual vector of ĉ − p, sign(ĉ − p) for q = 1 and (ĉ − p) / ‖ĉ − p‖ for
-    q = 2, for a recalibration ĉ fitted on rows before the row's block, in random order. The value is a mean over rows, so intervals
-    and groups apply; its lower end lies below the error whatever ĉ is, and a negative value says that none was found. ĉ has a slope
-    and a bias for each class, after a common slope, so what lies beyond these is missed: the estimate is a lower bound, near the
-    error where they describe it.
+    q = 2, for a recalibration ĉ fitted on rows before the row's block, in random order. ĉ has a slope and a bias for each class, after a
+    common slope, so what lies beyond these is missed: the value is a lower bound, near the error where they describe it, and a
+    negative one says that no error was found. As a mean over rows it has a lower confidence limit, which lies below the error
+    whatever ĉ is; nothing is known of how much larger the error is, so that its interval ends at the largest possible one.
 
     Args:
         norm: q.
@@ -45,7 +44,7 @@ class CanonicalError(Metric):
         Berta et al. 2026, arXiv 2602.24230 (variational estimators of L_p calibration errors).
     """
 
-    norm: Norm = 1
+    norm: Literal[1, 2] = 1
     part: Literal["all", "over", "under"] = "all"
 
     better = "zero"  # an estimate may be negative, the error is not
@@ -54,11 +53,21 @@ class CanonicalError(Metric):
     cite = "Berta et al. 2026"
     needs_classes = True
 
-    def __call__(self, data: ComparedRows) -> float:
-        """Return the value on ``data``, a Python float."""
-        return float(self.rows(data) @ data.row_weights / data.row_weights.sum())
+    def __post_init__(self) -> None:
+        check_choice(self.norm, name="norm", choices=(1, 2))
+        check_choice(self.part, name="part", choices=("all", "over", "under"))
 
-    def rows(self, data: ComparedRows) -> Tensor:
+    def measure(self, rows: Predictions) -> float:
+        """Return the mean of ⟨v, y − p⟩ over ``rows``.
+
+        Raises:
+            InputError: For a single row.
+        """
+        if len(rows) < 2:
+            raise refuse(f"at least two rows for {self}", "one", "measure on more rows")
+        return float(self.rows(rows) @ rows.row_weights / rows.row_weights.sum())
+
+    def rows(self, data: Predictions) -> Tensor:
         """Return ⟨v, y − p⟩ of each row (N,), whose mean is the value.
 
         Args:
@@ -69,15 +78,16 @@ class CanonicalError(Metric):
         found: Tensor = at_label - (direction * p).sum(dim=1)
         return found
 
-    def interval(self, data: ComparedRows, *, level: Level = 0.95, draws: Draws = 1000, seed: Seed = 0) -> Interval:
-        """Return the interval of the mean over rows; its lower end lies below the error whatever ĉ is.
+    def interval(self, rows: Predictions, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
+        """Return the lower confidence limit of the error, and as the other end the largest error that is possible, 2^(1/q).
 
         Raises:
             NoIntervalError: For few wrong decisions, or groups.
         """
-        return MeanSums.of(self.rows(data), data).interval(self, level=level)
+        found = rows_interval(self.rows(rows), rows, what=self, level=level)
+        return replace(found, high=2 ** (1 / self.norm), method=f"lower bound: {found.method}")
 
-    def limit(self, data: ComparedRows, *, level: Level = 0.95) -> float:
+    def limit(self, data: Predictions, *, level: float = 0.95) -> float:
         """Return the upper end of the central ``level`` of values of a calibrated model: of a mean with the variance that p states.
 
         Args:

@@ -2,33 +2,26 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Annotated
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from calibrant._core.constraints import Draws, Kind, Level, Seed
 from calibrant._core.numerics import row_chunks
 from calibrant._kernels import cpu
-from calibrant.binning import TIE, AnyBinning, BinTable, EqualMass, EqualWidth
-from calibrant.data.checks import ClassRows
+from calibrant.binning import LOOP_BINS, TIE, BinTable, EqualMass, EqualWidth
 from calibrant.data.predictions import Predictions
-from calibrant.errors import InputError
-from calibrant.metrics._base import SumMetric
+from calibrant.metrics._base import BinnedMetric, KeptRows, require_fixed_edges
 from calibrant.metrics.calibration_error import ECE
-from calibrant.statistics.binned import error_interval
-from calibrant.statistics.clusters import clustered_table
-from calibrant.statistics.enough import FEWEST
-from calibrant.statistics.means import Interval, Powers, UnitSums
-from calibrant.statistics.null import band_of, gap_band
+from calibrant.statistics.binned import GroupedGaps, error_interval
+from calibrant.statistics.design import Design
+from calibrant.statistics.means import Interval, Powers
 
 _MOST_COPIED = 1 << 22
-_MOST_BINS = 1000  # per class in the compiled loop
 
 
 @dataclass(frozen=True)
-class ClasswiseECE(SumMetric[BinTable]):
+class ClasswiseECE(BinnedMetric):
     """(1/K) Σ_k Σ_b |B_bk|/N · |frequency − probability|, over all N rows and all K classes.
 
     Mukhoti et al. (2020) print the sum to K − 1, a misprint: their code averages over all classes. Probabilities of 0 are
@@ -47,33 +40,27 @@ class ClasswiseECE(SumMetric[BinTable]):
         Kull et al. 2019 Eq. 2; Nixon et al. 2019 (SCE).
     """
 
-    binning: AnyBinning = field(default=EqualWidth(15))
-
     notion = "classwise"
     cite = "Kull et al. 2019"
     needs_classes = True
+    sums_gaps = True
 
-    def state(self, data: ClassRows) -> BinTable:
+    def scale(self, table: BinTable) -> float:
+        """Return 1 / K."""
+        return self.binning.bins / table.count.shape[0]
+
+    def errors(self, table: BinTable) -> Tensor:
+        """Return the mean over classes of the binned error (…) of tables (…, K · B)."""
+        return table.errors() * self.scale(table)
+
+    def state(self, rows: Predictions) -> BinTable:
         """Return the bins of all classes as one table (K · B).
 
         Raises:
             InputError: For equal-mass bins, whose edges depend on all data.
         """
-        if isinstance(self.binning, EqualMass):
-            raise InputError("equal-width bins to merge", f"{self.binning}", "call the metric on all rows")
-        return self.table(data)
-
-    def value(self, state: Annotated[BinTable, Kind(BinTable, "make it with state(data)")]) -> float:
-        """Return the mean over classes of the binned error."""
-        return state.error() / self._classes(state)
-
-    def __call__(self, data: ClassRows) -> float:
-        """Return the value on ``data``, a Python float."""
-        return self.value(self.table(data))
-
-    def moments(self, data: Predictions) -> BinTable:
-        """Return sums that the limit if calibrated is computed from: the state."""
-        return self.state(data)
+        require_fixed_edges(self.binning)
+        return self.table(rows)
 
     def signed(self, data: Predictions, table: BinTable) -> Powers:
         """Return what the interval needs beside the ``table`` of all rows: moments of each row's Σ_k ± (p_k − y_k), which add.
@@ -87,50 +74,58 @@ class ClasswiseECE(SumMetric[BinTable]):
             signed[rows] = (signs * p).sum(dim=1) - signs.gather(1, labels[rows, None])[:, 0]
         return Powers.of(signed, data.weights)
 
-    def null_of(self, state: BinTable, *, level: float = 0.95, draws: int = 0, seed: int = 0) -> Interval:
-        """Return the band of the metric if calibrated, of independent rows, from a state."""
-        if self._classes(state) == 2:
-            return _mean_of([self._event.null_of(one, level=level) for one in state.parts(2)])
-        return gap_band(state, torch.full_like(state.sum_p, 1 / (state.mass * self._classes(state))), level=level)
+    def null_of(
+        self,
+        state: BinTable | KeptRows,
+        *,
+        level: float = 0.95,
+        draws: int = 1000,
+        seed: int = 0,
+        groups: GroupedGaps | None = None,
+    ) -> Interval:
+        """Return the band of the metric if calibrated."""
+        table = self.table_of(state)
+        if self.scale(table) == 0.5:
+            events = self._events(table, groups)
+            return _mean_of(
+                [self._event.null_of(one, level=level, draws=draws, seed=seed, groups=g) for one, g in events]
+            )
+        return super().null_of(table, level=level, draws=draws, seed=seed, groups=groups)
 
-    def null_band(self, data: ClassRows, *, level: Level = 0.95, draws: Draws = 1000, seed: Seed = 0) -> Interval:
-        """Return the mean and the central range of the metric if calibrated; of groups from drawn gaps.
+    def interval_of(
+        self,
+        state: BinTable | KeptRows,
+        *,
+        level: float = 0.95,
+        draws: int = 1000,
+        seed: int = 0,
+        groups: GroupedGaps | None = None,
+        signed: Powers | None = None,
+    ) -> Interval:
+        """Return the interval; of more than two classes and independent rows with ``signed`` of the same rows."""
+        table = self.table_of(state)
+        if self.scale(table) == 0.5:
+            events = self._events(table, groups)
+            return _mean_of(
+                [self._event.interval_of(one, level=level, draws=draws, seed=seed, groups=g) for one, g in events]
+            )
+        gate = self.null_of(table, level=level, draws=draws, seed=seed, groups=groups).high
+        if groups is not None:
+            square = float((groups.sums @ torch.sign(table.gap)).square().sum())
+        else:
+            assert signed is not None
+            square = signed.total(2)
+        return error_interval(table, gate, level=level, error=math.sqrt(square), scale=self.scale(table))
 
-        Raises:
-            NoIntervalError: For fewer than ten groups, or too many.
-        """
-        if data.groups is None:
-            return self.null_of(self.table(data), level=level)
-        if data.classes == 2:
-            events = (data.one_vs_rest(k) for k in range(2))
-            return _mean_of([self._event.null_band(one, level=level, draws=draws, seed=seed) for one in events])
-        return self._null_of_units(self.table(data), self._units(data), level=level, draws=draws, seed=seed)
-
-    def interval_of(self, state: BinTable, *, level: float, signed: Powers | None = None) -> Interval:
-        """Return the interval from a state of independent rows; of more than two classes with ``signed`` of the same rows."""
-        if self._classes(state) == 2:
-            return _mean_of([self._event.interval_of(one, level=level) for one in state.parts(2)])
-        assert signed is not None
-        error, scale = math.sqrt(signed.total(2)), 1 / self._classes(state)
-        return error_interval(state, self.null_of(state, level=level).high, level=level, error=error, scale=scale)
-
-    def interval(self, data: ClassRows, *, level: Level = 0.95, draws: Draws = 1000, seed: Seed = 0) -> Interval:
+    def interval(self, rows: Predictions, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
         """Return the interval of the error in these bins; if there are groups, they are the independent units.
 
         Raises:
             NoIntervalError: For fewer than ten groups, or too many.
         """
-        if data.classes == 2 and data.groups is not None:
-            events = (data.one_vs_rest(k) for k in range(2))
-            return _mean_of([self._event.interval(one, level=level, draws=draws, seed=seed) for one in events])
-        table = self.table(data)
-        if data.groups is None:
-            signed = None if data.classes == 2 else self.signed(data, table)
-            return self.interval_of(table, level=level, signed=signed)
-        units = self._units(data)
-        gate = self._null_of_units(table, units, level=level, draws=draws, seed=seed).high
-        square = float((units.centred @ torch.sign(table.gap)).square().sum())
-        return error_interval(table, gate, level=level, error=math.sqrt(square), scale=1 / data.classes)
+        table, groups = self.table(rows), self.grouped(rows)
+        signed = self.signed(rows, table) if groups is None and rows.classes > 2 else None
+        return self.interval_of(table, level=level, draws=draws, seed=seed, groups=groups, signed=signed)
 
     def table(self, data: Predictions) -> BinTable:
         """Return the bins of all classes as one table (K · B), which is made once."""
@@ -143,59 +138,60 @@ class ClasswiseECE(SumMetric[BinTable]):
     def _event(self) -> ECE:
         return ECE(self.binning)
 
-    def _classes(self, table: BinTable) -> int:
-        return table.count.shape[0] // self.binning.bins
+    def _events(self, table: BinTable, groups: GroupedGaps | None) -> list[tuple[BinTable, GroupedGaps | None]]:
+        """Return table and groups of each of two classes' events."""
+        one, other = table.parts(2)
+        if groups is None:
+            return [(one, None), (other, None)]
+        mine, theirs = groups.sums.chunk(2, dim=1)
+        return [(one, GroupedGaps(mine, groups.degrees)), (other, GroupedGaps(theirs, groups.degrees))]
 
-    def _units(self, data: Predictions) -> UnitSums:
-        size = data.classes * self.binning.bins
-        units = UnitSums.of(data.groups, data.row_weights, size, self._residuals(data))  # type: ignore[arg-type]
-        units.need(what=self, least=FEWEST)
-        return units
+    def gap_sums(self, data: Predictions, design: Design) -> Tensor:
+        """Return the sums S (G, K · B) of the groups' weighted residuals."""
+        return design.sums(data.classes * self.binning.bins, self._residuals(data))
 
-    def _null_of_units(self, table: BinTable, units: UnitSums, *, level: float, draws: int, seed: int) -> Interval:
-        drawn = clustered_table(table, units, draws=draws, seed=seed)
-        return band_of(drawn.errors() / self._classes(table), level=level)
+    def _residuals(self, data: Predictions) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Yield blocks of rows with cells (n, …) and what each adds to Σ (p − y) of the cell."""
+        labels = data.need_labels()
+        for rows, p, cell in self._cells(data):
+            yield rows, cell, p
+            yield rows, cell.gather(1, labels[rows, None]), p.new_full((len(p), 1), -1.0)
 
-    def _residuals(self, predictions: Predictions) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Yield blocks of rows with cells (n, …) and what each adds to Σ w (p − y) of the cell."""
-        labels, once = predictions.need_labels(), predictions.row_weights
-        for rows, p, cell in self._cells(predictions):
-            yield rows, cell, p * once[rows, None]
-            yield rows, cell.gather(1, labels[rows, None]), -once[rows, None]
-
-    def _made_table(self, predictions: Predictions) -> BinTable:
-        labels = predictions.need_labels()
+    def _made_table(self, data: Predictions) -> BinTable:
+        labels, weight = data.need_labels(), data.weights
         # for half precision the compiled loop needs a float32 copy, so large logits take the other path
-        copied = predictions.logits.itemsize < 4 and predictions.logits.numel() > _MOST_COPIED
-        loops = predictions.given_probs is None and predictions.weights is None and cpu.serves(predictions.logits)
-        if loops and not copied and isinstance(self.binning, EqualWidth) and self.binning.bins <= _MOST_BINS:
-            edges = self.binning.edges(predictions.logits) + TIE
-            return BinTable.of_sums(cpu.class_bins(predictions.logits, labels, edges), len(predictions))
-        size, weight = predictions.classes * self.binning.bins, predictions.weights
-        sums = torch.zeros(8, size, dtype=torch.float64, device=labels.device)
-        for rows, p, cell in self._cells(predictions):
-            w = torch.ones_like(p[:, :1]) if weight is None else weight[rows, None]
-            v, own = w.square(), labels[rows, None]
-            at_label, p_label = cell.gather(1, own), p.gather(1, own)
-            every = (w.expand_as(p), w * p, v.expand_as(p), v * p, v * p * p)
-            for place, column in zip((0, 1, 3, 4, 6), every, strict=True):
-                _add_at(sums[place], cell, column)
-            for place, column in zip((2, 5, 7), (w, v, v * p_label), strict=True):
-                _add_at(sums[place], at_label, column)
+        copied = data.logits.itemsize < 4 and data.logits.numel() > _MOST_COPIED
+        loops = data.given_probs is None and weight is None and cpu.serves(data.logits) and not copied
+        if loops and isinstance(self.binning, EqualWidth) and self.binning.bins <= LOOP_BINS:
+            edges = self.binning.edges(data.logits) + TIE
+            return BinTable.of_sums(cpu.class_bins(data.logits, labels, edges), len(data))
+        size = data.classes * self.binning.bins
+        sums = torch.zeros(5 if weight is None else 8, size + 1, dtype=torch.float64, device=labels.device)
+        for rows, p, cell in self._cells(data):
+            y = torch.zeros_like(p).scatter_(1, labels[rows, None], 1.0)
+            once = torch.ones_like(p)
+            columns = [once, p, y, p * p, p * y]
+            if weight is not None:
+                w = weight[rows, None]
+                columns = [w * once, w * p, w * y, *(w * w * column for column in columns)]
+            home = (cell % (size + 1)).reshape(-1)  # what is in no bin goes to the end
+            for total, column in zip(sums, columns, strict=True):
+                total.index_add_(0, home, column.reshape(-1))
+        sums = sums[:, :size]
         if weight is None:
-            return BinTable.of_sums(sums[[0, 1, 2, 6, 7]], len(predictions))
-        return BinTable(sums[0], sums[1], sums[2], weight.sum().item(), sums[3], sums[4:])
+            return BinTable.of_sums(sums, len(data))
+        return BinTable(sums[0], sums[1], sums[2], weight.sum().item(), sums[3:], weighted=True)
 
-    def _cells(self, predictions: Predictions) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    def _cells(self, data: Predictions) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Yield blocks of rows with their probabilities (n, K) and cells (n, K) = class · B + bin, −1 if in no bin."""
-        bins, classes = self.binning.bins, predictions.classes
-        offset = torch.arange(classes, device=predictions.logits.device) * bins
+        bins, classes = self.binning.bins, data.classes
+        offset = torch.arange(classes, device=data.logits.device) * bins
         columns = None
         if isinstance(self.binning, EqualMass):  # its bins need a whole column at a time
-            pairs, weight = (predictions.one_vs_rest(k).p for k in range(classes)), predictions.weights
+            pairs, weight = (data.one_vs_rest(k).p for k in range(classes)), data.weights
             columns = torch.stack([self.binning.assign(p, weight=weight).int() for p in pairs], dim=1)
-        for rows in row_chunks(len(predictions), classes):
-            p = predictions.float64_probs(rows)
+        for rows in row_chunks(len(data), classes):
+            p = data.float64_probs(rows)
             index = self.binning.assign(p.reshape(-1)).view_as(p) if columns is None else columns[rows].long()
             yield rows, p, torch.where(index >= 0, index + offset, -1)
 
@@ -205,14 +201,3 @@ def _mean_of(intervals: list[Interval]) -> Interval:
         sum(getattr(one, name) for one in intervals) / len(intervals) for name in ("estimate", "low", "high")
     )
     return replace(intervals[0], estimate=estimate, low=low, high=high)
-
-
-def _add_at(sums: Tensor, index: Tensor, values: Tensor) -> None:
-    """Add ``values`` to the ``sums`` at ``index``, some of which may be −1; by a full histogram if they are many."""
-    index, values = index.reshape(-1), values.reshape(-1)
-    inside = index >= 0
-    index, values = index[inside], values[inside]
-    if index.shape[0] < sums.shape[0]:
-        sums.index_add_(0, index, values)
-    else:
-        sums += torch.bincount(index, weights=values, minlength=sums.shape[0])

@@ -9,16 +9,16 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from calibrant._core.constraints import checked
+from calibrant._core.check import check_choice
 from calibrant._core.numerics import row_chunks
 from calibrant._core.warn import warn_user
 from calibrant.binning import BinTable, EqualWidth
-from calibrant.binning.row_sums import plain_scores, summed_by_loops, table_for
-from calibrant.data.checks import ClassRows, Rows, require_predictions
+from calibrant.data.checks import require_predictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, ZeroProbabilityWarning
-from calibrant.metrics._base import BinnedMetric, MeanMetric, MeanState, SumMetric
-from calibrant.statistics.interval import Excess
+from calibrant.metrics._base import BinnedMetric, MeanMetric, SumMetric
+from calibrant.metrics._sums import plain_scores, summed_by_loops, table_for
+from calibrant.statistics.losses import Excess
 
 
 class _DecisionMean(MeanMetric):
@@ -27,12 +27,12 @@ class _DecisionMean(MeanMetric):
     notion = "accuracy"
     cite = ""
 
-    def __call__(self, data: Rows) -> float:
+    def measure(self, rows: Any) -> float:
         """Return the mean, from the table of 15 bins where it can, which most ask for next."""
-        if not summed_by_loops(data):
-            return super().__call__(data)
-        hits = float(table_for(EqualWidth(15), data).sum_y.sum())
-        return (hits if self.better == "higher" else len(data) - hits) / len(data)
+        if not summed_by_loops(rows):
+            return super().measure(rows)
+        hits = float(table_for(EqualWidth(15), rows).sum_y.sum())
+        return (hits if self.better == "higher" else len(rows) - hits) / len(rows)
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,10 @@ class Accuracy(_DecisionMean):
 
     better = "higher"
 
-    def rows(self, data: Rows) -> Tensor:
+    def rows(self, data: Any) -> Tensor:
         """Return 1 where the decision is correct, else 0 (N,)."""
-        return data.correct.double()
+        found: Tensor = data.correct.double()
+        return found
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,10 @@ class Error(_DecisionMean):
         0.5
     """
 
-    def rows(self, data: Rows) -> Tensor:
+    def rows(self, data: Any) -> Tensor:
         """Return 1 where the decision is wrong, else 0 (N,)."""
-        return 1 - data.correct.double()
+        found: Tensor = 1 - data.correct.double()
+        return found
 
 
 _COLUMNS = 8  # numbers of a row that are at hand at once
@@ -85,14 +87,12 @@ class NLL(MeanMetric):
     cite = "Good 1952"
     needs_classes = True
 
-    def __call__(self, data: ClassRows) -> float:
-        """Return the value on ``data``, a Python float."""
-        scores = plain_scores(data)
-        if scores is None or not isfinite(scores.nll):
-            return super().__call__(data)
-        return scores.nll / len(data)
+    def measure(self, rows: Predictions) -> float:
+        """Return the mean, by the compiled loops where it can."""
+        scores = plain_scores(rows)
+        return super().measure(rows) if scores is None or not isfinite(scores.nll) else scores.nll / len(rows)
 
-    def rows(self, data: ClassRows) -> Tensor:
+    def rows(self, data: Predictions) -> Tensor:
         """Return −log p of the label (N,)."""
         rows: Tensor = data.nll
         # one pass over the rows in the usual case: the sum is finite only if every row is
@@ -129,12 +129,12 @@ class Brier(MeanMetric):
     cite = "Brier 1950"
     needs_classes = True
 
-    def __call__(self, data: ClassRows) -> float:
-        """Return the value on ``data``, a Python float."""
-        scores = plain_scores(data)
-        return super().__call__(data) if scores is None else scores.brier / len(data)
+    def measure(self, rows: Predictions) -> float:
+        """Return the mean, by the compiled loops where it can."""
+        scores = plain_scores(rows)
+        return super().measure(rows) if scores is None else scores.brier / len(rows)
 
-    def rows(self, data: ClassRows) -> Tensor:
+    def rows(self, data: Predictions) -> Tensor:
         """Return Σ_k (p_k − y_k)² (N,)."""
         if self not in data.sums:
             data.sums[self] = brier_rows(data)
@@ -173,7 +173,7 @@ Where = Literal["all", "correct", "wrong"]
 
 
 @dataclass(frozen=True)
-class _SplitMean(SumMetric[MeanState]):
+class _SplitMean(SumMetric[Tensor]):
     """A mean over all rows, or over the correctly or incorrectly classified rows only."""
 
     where: Where
@@ -185,19 +185,26 @@ class _SplitMean(SumMetric[MeanState]):
     def terms(self, predictions: Predictions) -> Tensor:
         """Return the terms (N,) of the mean."""
 
-    def state(self, data: ClassRows) -> MeanState:
-        """Return sum and count of the chosen rows."""
-        terms, weight = self.terms(data), data.weights
-        if self.where != "all":
-            chosen = data.correct == (self.where == "correct")
-            terms, weight = terms[chosen], None if weight is None else weight[chosen]
-        return MeanState.of(terms, weight)
+    def __post_init__(self) -> None:
+        check_choice(self.where, name="where", choices=("all", "correct", "wrong"))
 
-    def value(self, state: MeanState) -> float:
-        """Return the mean."""
-        if state.count == 0:
+    def state(self, rows: Predictions) -> Tensor:
+        """Return Σ w x and Σ w (2,) of the chosen rows."""
+        terms, weight = self.terms(rows), rows.row_weights
+        if self.where != "all":
+            chosen = rows.correct == (self.where == "correct")
+            terms, weight = terms[chosen], weight[chosen]
+        return torch.stack([terms @ weight, weight.sum()])
+
+    def value(self, state: Tensor) -> float:
+        """Return the mean.
+
+        Raises:
+            InputError: If no row was chosen.
+        """
+        if not state[1]:
             raise InputError(f"at least one {self.where} row", "none", "use where='all'")
-        return state.total / state.count
+        return float(state[0] / state[1])
 
 
 @dataclass(frozen=True)
@@ -254,7 +261,6 @@ class Entropy(_SplitMean):
         return entropy_rows(predictions)
 
 
-@checked
 def entropy_rows(predictions: Predictions) -> Tensor:
     """Return the entropy (N,) of each row's probabilities, in nats; labels are not needed.
 
@@ -279,14 +285,15 @@ def entropy_rows(predictions: Predictions) -> Tensor:
     return torch.cat(parts).clamp_min_(0).add_(0.0)  # −0 becomes 0
 
 
-Score = Literal["brier", "log"]
-
-
 @dataclass(frozen=True)
 class ScorePart(BinnedMetric):
     """A part of the Brier score or of the log-loss of the confidence."""
 
-    score: Score = "brier"
+    score: Literal["brier", "log"] = "brier"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice(self.score, name="score", choices=("brier", "log"))
 
 
 @dataclass(frozen=True)

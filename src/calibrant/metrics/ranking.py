@@ -1,13 +1,13 @@
 """How well confidences rank rows: the error among the most confident ones, and out-of-distribution detection."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from calibrant._core.constraints import checked
-from calibrant.data.checks import Data, MeasuredRows
+from calibrant._core.check import check_choice
+from calibrant.data.checks import Data, require_predictions, require_rows, require_unweighted
 from calibrant.data.predictions import Predictions
 from calibrant.metrics._base import KeptRows, RankedMetric
 from calibrant.metrics.proper import entropy_rows
@@ -64,12 +64,14 @@ class AURC(RankedMetric):
         return float((wrong + (errors - wrong - before * rate) * harmonic).sum() / last[-1])
 
 
-@checked
-def risk_coverage(data: Annotated[Data, MeasuredRows("a risk–coverage curve", weighted=False)]) -> RiskCoverage:
+def risk_coverage(data: Data) -> RiskCoverage:
     """Return the risk–coverage curve of the confidences.
 
     Args:
-        data: Labelled predictions or pairs.
+        data: Labelled predictions or pairs, without weights.
+
+    Raises:
+        InputError: If they are anything else, or have weights.
 
     Examples:
         >>> from calibrant import Pairs
@@ -79,7 +81,9 @@ def risk_coverage(data: Annotated[Data, MeasuredRows("a risk–coverage curve", 
     References:
         El-Yaniv & Wiener 2010.
     """
-    _, mass, right = KeptRows.of(data).by_confidence()
+    what = "a risk–coverage curve"
+    rows = require_unweighted(require_rows(data, what=what), what=what)
+    _, mass, right = KeptRows.of(rows).by_confidence()
     count, wrong = mass.flip(0), (mass - right).flip(0)
     errors = torch.repeat_interleave(wrong / count, count.long()).cumsum(0)
     risk = errors / torch.arange(1, errors.shape[0] + 1, device=errors.device)
@@ -88,7 +92,6 @@ def risk_coverage(data: Annotated[Data, MeasuredRows("a risk–coverage curve", 
 
 
 Score = Literal["entropy", "confidence"]
-Scored = Annotated[Predictions, MeasuredRows("an ROC curve", weighted=False)]
 ROUNDING = 1e-13  # relative: the entropy of the same probabilities in another order differs by less
 
 
@@ -117,8 +120,7 @@ class RocCurve:
         return float(torch.trapezoid(self.true_positive, self.false_positive))
 
 
-@checked
-def ood_auroc(inside: Scored, outside: Scored, *, score: Score = "entropy") -> float:
+def ood_auroc(inside: Predictions, outside: Predictions, *, score: Score = "entropy") -> float:
     """Return the area under the ROC curve of detecting out-of-distribution rows; 0.5 is chance.
 
     Args:
@@ -138,8 +140,7 @@ def ood_auroc(inside: Scored, outside: Scored, *, score: Score = "entropy") -> f
     return ood_roc(inside, outside, score=score).area
 
 
-@checked
-def ood_roc(inside: Scored, outside: Scored, *, score: Score = "entropy") -> RocCurve:
+def ood_roc(inside: Predictions, outside: Predictions, *, score: Score = "entropy") -> RocCurve:
     """Return the ROC curve of detecting out-of-distribution rows.
 
     Args:
@@ -153,6 +154,9 @@ def ood_roc(inside: Scored, outside: Scored, *, score: Score = "entropy") -> Roc
         >>> ood_roc(inside, outside).true_positive
         tensor([0., 1., 1.], dtype=torch.float64)
     """
+    what = "an ROC curve"
+    check_choice(score, name="score", choices=("entropy", "confidence"))
+    inside, outside = (require_predictions(require_unweighted(one, what=what), what=what) for one in (inside, outside))
     if score == "entropy":
         return roc_curve(entropy_rows(outside), entropy_rows(inside))
     return roc_curve(inside.confidence, outside.confidence)

@@ -2,21 +2,19 @@
 
 import math
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._core.constraints import Draws, Integer, Level, Seed
-from calibrant._core.numerics import add_records
+from calibrant._core.check import check_count
 from calibrant.binning import BinTable
-from calibrant.data.checks import Rows
 from calibrant.metrics._base import SumMetric
-from calibrant.statistics.enough import need_independent
+from calibrant.statistics.design import need_independent
 from calibrant.statistics.means import Interval
-from calibrant.statistics.null import band_of, drawn_table
+from calibrant.statistics.null import band_of, calibrated_table
 
 Floats = NDArray[np.float64]
 BLOCK = 1 << 15  # rows whose temporaries stay in the cache
@@ -25,18 +23,7 @@ FINE = 16  # parts of a cell to which a row's position is resolved before linear
 
 
 @dataclass(frozen=True)
-class LatticeState:
-    """The sums of confidence − correct on a grid of [0, 1], and the number of rows; weighted if the rows are."""
-
-    residual: Tensor
-    count: float
-
-    def __add__(self, other: "LatticeState") -> "LatticeState":
-        return add_records(self, other)
-
-
-@dataclass(frozen=True)
-class SmoothECE(SumMetric[LatticeState]):
+class SmoothECE(SumMetric[Tensor]):
     """∫ |r_σ(t)| dt for the residual r = confidence − correct smoothed by a Gaussian of width σ, at the σ equal to this integral.
 
     The kernel is reflected at 0 and 1. The error decreases in σ, so exactly one σ equals its error. It needs no bins and no
@@ -56,15 +43,18 @@ class SmoothECE(SumMetric[LatticeState]):
         Błasiok & Nakkiran 2023, Definition 2 and Algorithm 1.
     """
 
-    cells: Annotated[int, Integer(16, 1 << 24)] = 2048
+    cells: int = 2048
 
     notion = "confidence"
     cite = "Błasiok & Nakkiran 2023"
 
-    def state(self, data: Rows) -> LatticeState:
-        """Return the summed residuals on the grid."""
-        p, y = data.confidence, data.correct
-        once = p.new_ones(1).expand(p.shape[0]) if data.weights is None else data.weights
+    def __post_init__(self) -> None:
+        check_count(self.cells, name="cells", low=16, high=1 << 24)
+
+    def state(self, rows: Any) -> Tensor:
+        """Return the weighted sums of confidence − correct on the grid, and then the sum of the weights (cells + 1,)."""
+        p, y = rows.confidence, rows.correct
+        once = p.new_ones(1).expand(p.shape[0]) if rows.weights is None else rows.weights
         parts = self.cells * FINE
         sums = torch.zeros(parts, dtype=torch.float64, device=p.device)
         for part, hit, weight in zip(p.split(BLOCK), y.split(BLOCK), once.split(BLOCK), strict=True):
@@ -79,22 +69,24 @@ class SmoothECE(SumMetric[LatticeState]):
         residual[1:] += after[:-1]
         residual[0] += before[0]  # the first and the last cell have no neighbour beyond the end
         residual[-1] += after[-1]
-        return LatticeState(residual, once.sum().item())
+        return torch.cat([residual, once.sum()[None]]).cpu()
 
-    def value(self, state: LatticeState) -> float:
+    def value(self, state: Tensor) -> float:
         """Return the error of a state."""
-        return float(smooth_errors(state.residual.cpu().numpy()[None] / state.count)[0])
+        return float(smooth_errors((state[:-1] / state[-1]).numpy()[None])[0])
 
-    def null_band(self, data: Rows, *, level: Level = 0.95, draws: Draws = 1000, seed: Seed = 0) -> Interval:
+    def null_band(self, rows: Any, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
         """Return the mean and the central range of the metric if calibrated, with each confidence at its cell's centre.
 
         Raises:
             NoIntervalError: For rows in groups.
         """
-        need_independent(data.groups, what=self)
-        p, weight = data.confidence, data.weights
+        need_independent(rows.groups, what=self)
+        p, weight = rows.confidence, rows.weights
         index = (p * self.cells).long().clamp_max(self.cells - 1)
-        table = drawn_table(BinTable.from_pairs(index, p, p, bins=self.cells, weight=weight), draws=draws, seed=seed)
+        table = calibrated_table(
+            BinTable.from_pairs(index, p, p, bins=self.cells, weight=weight), draws=draws, seed=seed
+        )
         residuals = ((table.sum_p - table.sum_y) / table.mass).cpu().numpy()
         parts = [smooth_errors(residuals[start : start + 100]) for start in range(0, draws, 100)]  # bounded memory
         return band_of(torch.from_numpy(np.concatenate(parts)), level=level)
@@ -119,10 +111,8 @@ def smooth_errors(residuals: Floats) -> Floats:
         found: Floats = np.abs(idct(damped, axis=1)).sum(axis=1)
         return found
 
-    low, high = (
-        np.full(len(residuals), 1e-9),
-        np.ones(len(residuals)),
-    )  # an error is at most 1; at σ = 0 no coefficient decays
+    # an error is at most 1; at σ = 0 no coefficient decays
+    low, high = np.full(len(residuals), 1e-9), np.ones(len(residuals))
     # the mean residual is what is left at σ = ∞, so the solution lies above it; .01 keeps the first series short
     width, slope = np.abs(residuals.sum(axis=1)).clip(0.01, 1), np.zeros(len(residuals))
     found = error(width)

@@ -28,7 +28,7 @@ from calibrant.operate.line import Line
 from calibrant.operate.rows import require_labelled
 from calibrant.statistics import interval
 from calibrant.statistics.enough import FEWEST_COMPARED, scarce_errors
-from calibrant.statistics.means import paired_test
+from calibrant.statistics.paired import paired_test
 
 Verdict = Literal["pass", "fail", "not enough evidence"]
 Floats = NDArray[np.float64]
@@ -332,7 +332,7 @@ def _change(metric: str, data: Data, baseline: Data, *, alpha: float) -> Bounds:
     mean = float(rows.mean())
     # of few rows that differ the variance may be that of none
     if (rows != 0).sum() >= FEWEST_COMPARED and scarce_errors(data, baseline) is None:
-        test = paired_test(torch.from_numpy(rows), level=1 - 2 * alpha)[0]
+        test = paired_test(torch.from_numpy(rows), level=1 - 2 * alpha)
         return Bounds(mean, test.low, test.high, mean, len(data))
     return Bounds(mean, *mean_ends(rows, low=-reach, high=reach, alpha=alpha), mean, len(data))
 
@@ -357,7 +357,7 @@ def _change_of_log_loss(new: Data, old: Data, *, alpha: float) -> Bounds:
             low, high = mean_ends(difference.numpy(), low=-reach, high=reach, alpha=alpha)
         return Bounds(change, low, high, change, n, max(enough - n, 1), note)
     error = _expected_error(new, old, change)
-    test = paired_test(difference, level=1 - 2 * alpha, least_error=error)[0]
+    test = paired_test(difference, level=1 - 2 * alpha, least_error=error)
     return Bounds(change, test.low, test.high, change, n)
 
 

@@ -23,8 +23,7 @@ from calibrant.plot.diagrams import Diagram
 from calibrant.report.model import Model
 from calibrant.report.tables import Row
 from calibrant.statistics.enough import scarce_errors
-from calibrant.statistics.means import paired_test
-from calibrant.statistics.paired import paired_bootstrap
+from calibrant.statistics.paired import paired_test
 
 MARGIN = 0.02  # default ECE below which a miscalibration is called small
 State = Literal["calibrated", "small", "large", "perhaps large", "unclear", "not tested"]
@@ -232,11 +231,8 @@ def gain_of(before: Data, after: Data, *, against: str, draws: int) -> Gain | No
         or scarce_errors(counted, calibrated, loss=NLL().of_labels) is not None
     ):
         return None
-    test = (
-        paired_bootstrap(difference, groups=groups, draws=draws)[0]
-        if counted.weights is None
-        else paired_test(difference, groups=groups, weight=counted.weights.cpu())[0]
-    )
+    weight = None if counted.weights is None else counted.weights.cpu()
+    test = paired_test(difference, groups=groups, weight=weight)
     return Gain(against, test.difference, test.low, test.high)
 
 

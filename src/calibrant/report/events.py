@@ -16,8 +16,7 @@ from calibrant.plot.diagrams import Diagram, IsotonicDiagram, diagram_of, event_
 from calibrant.report.advice import points, signed, too_high_or_low
 from calibrant.report.model import Table, table_of_states
 from calibrant.report.tables import Row
-from calibrant.statistics.interval import normal_quantile
-from calibrant.statistics.means import Interval
+from calibrant.statistics.means import Interval, normal_quantile
 
 PERCENT = 100
 FEWEST = 20  # events, and rows without one, below which gap and slope have no interval: fewer were not simulated

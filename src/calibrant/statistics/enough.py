@@ -1,4 +1,4 @@
-"""Whether rows tell enough: wrong decisions and groups, by their effective numbers, below which an interval or a test is refused."""
+"""Whether enough decisions are wrong, by their effective number: below it an interval or a test of two models is refused."""
 
 import math
 from collections.abc import Callable
@@ -9,29 +9,26 @@ from torch import Tensor
 
 from calibrant._core.check import shown
 from calibrant._core.numerics import row_chunks
-from calibrant.data.pairs import Pairs
+from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions
 from calibrant.errors import NoIntervalError
-from calibrant.statistics.means import need_clusters
+from calibrant.statistics.design import FEWEST
 
-FEWEST = 10  # wrong (and correct) decisions, and groups, below which no interval of a mean or binned error is offered
 # Wrong decisions of both models below which a mean loss is not tested: one error among few decides the variance, so that the
 # over-confident of two equally good models was preferred in up to 73 % of samples.
 FEWEST_COMPARED = 20
 # Enough for a two-sided test of log-losses or Brier scores of rows that count alike, if they tell the two models apart. Of 229
-# simulated pairs of equally good models none was told apart in more than 5 % and two errors of 2,000 samples.
+# simulated pairs of equally good models none was told apart in more than 5 % and two standard errors of 2,000 simulations.
 FEWEST_OF_ROWS = 5
 # An unlikely label counts in full from this part of the deciding size on: with all of it the tests lost up to a fifth of their power
-# where they are valid, with a third none, and every pair of the registry held.
+# where they are valid, with a third none, and every simulated pair held its level.
 FULL_FROM = 1 / 3
-MOST_SURE = 20_000  # wrong decisions that are looked at before all scores are
 
 
-def decided_of(data: Predictions | Pairs) -> Tensor:
+def decided_of(data: Data) -> Tensor:
     """Return (2, 2) Σ w and Σ w² of wrong and of right decisions."""
-    right = data.correct.double().cpu()
-    w = data.row_weights.cpu()
-    return torch.stack([torch.stack([(part * w).sum(), (part * w.square()).sum()]) for part in (1 - right, right)])
+    right, w = data.correct.double().cpu(), data.row_weights.cpu()
+    return torch.stack([1 - right, right]) @ torch.stack([w, w.square()], dim=1)
 
 
 def check_enough_errors(decided: Tensor, *, what: object, weighted: bool) -> None:
@@ -54,11 +51,7 @@ LossOfLabels: TypeAlias = Callable[[Tensor], Tensor]
 
 
 def scarce_errors(
-    a: Predictions | Pairs,
-    b: Predictions | Pairs,
-    *,
-    loss: LossOfLabels | None = None,
-    enough: int = FEWEST_COMPARED,
+    a: Data, b: Data, *, loss: LossOfLabels | None = None, enough: int = FEWEST_COMPARED
 ) -> tuple[float, int] | None:
     """Return the fewest wrong decisions of two models and about how many rows would hold enough to test a mean loss.
 
@@ -67,21 +60,19 @@ def scarce_errors(
     Args:
         a: Labelled rows of one model.
         b: Of the other.
-        loss: The loss that is compared: wrong decisions then count as far as they tell the models apart (``_telling_errors``).
+        loss: The loss that is compared: wrong decisions then count as far as they tell the models apart.
         enough: Wrong decisions of both that the test needs.
     """
     wrong = []
-    if loss and isinstance(a, Predictions) and isinstance(b, Predictions):
-        known = _surely_telling(a, b, loss)
-        wrong.append(known if known >= enough else _telling_errors(a, b, loss))
     for data in (a, b):
-        chosen = ~data.correct
         if data.groups is not None:
-            wrong.append(float(torch.unique(data.groups[chosen.to(data.groups.device)]).shape[0]))
+            wrong.append(float(torch.unique(data.groups[~data.correct.to(data.groups.device)]).shape[0]))
         else:
-            wrong.append(float(_effective(data, chosen)))
-    fewest = min(wrong)
-    if fewest >= enough:
+            mass, square = decided_of(data)[0].tolist()
+            wrong.append(mass**2 / max(square, 1e-300))
+    if loss and isinstance(a, Predictions) and isinstance(b, Predictions):
+        wrong.append(_telling_errors(a, b, loss))
+    if (fewest := min(wrong)) >= enough:
         return None
     # one more error than were seen, so that none still gives a number; 1.6 as 12 more than 20 are then expected
     return fewest, math.ceil(a.count * enough * 1.6 / (fewest + 1))
@@ -109,76 +100,5 @@ def _telling_errors(a: Predictions, b: Predictions, loss: LossOfLabels) -> float
         return math.inf
     events = size * float(sums[1] / sums[0]) / FULL_FROM
     if a.groups is not None:
-        _, code = torch.unique(a.groups.cpu(), return_inverse=True)
-        return float(torch.bincount(code, weights=events).clamp_max(1).sum())
+        events = torch.bincount(torch.unique(a.groups.cpu(), return_inverse=True)[1], weights=events)
     return float(events.clamp_max(1).sum())
-
-
-def _surely_telling(a: Predictions, b: Predictions, loss: LossOfLabels) -> float:
-    """Return at least how many errors ``_telling_errors`` counts, from a few rows: many of them need no pass over all scores.
-
-    Of rows that both models decide alike and wrongly s is known, and s̄ ≤ max s, which the range of the scores bounds.
-    """
-    if a.decision is not None or b.decision is not None:
-        return 0.0
-    labels, decided = a.need_labels().cpu(), a.predicted.cpu()
-    rows = torch.nonzero((decided == b.predicted.cpu()) & (decided != labels))[:MOST_SURE, 0]
-    columns, most, losses = torch.stack([decided[rows], labels[rows]], dim=1), 0.0, []
-    for model in (a, b):
-        at = rows.to(model.logits.device)
-        least = model.logits.amin().double() - model.logits.amax().double() - math.log(model.classes)
-        ends = loss(torch.stack([least, torch.zeros_like(least)]))
-        most += float(ends[0] - ends[1])
-        scores = model.logits[at[:, None], columns.to(at.device)].double()
-        losses.append(loss(scores - (model.row_max[at].double() + model.log_sum[at])[:, None]).cpu())
-    if not 0 < most < math.inf:
-        return 0.0
-    events = (losses[1] - losses[0]).diff(dim=1).abs()[:, 0] / (FULL_FROM * most)
-    if a.weights is not None:
-        weight = a.weights.cpu()
-        events *= weight[rows] / weight.max()
-    if a.groups is not None:
-        events = torch.bincount(torch.unique(a.groups.cpu()[rows], return_inverse=True)[1], weights=events)
-    return float(events.clamp_max(1).sum())
-
-
-def _effective(data: Predictions | Pairs, chosen: Tensor) -> float:
-    """Return the number of chosen rows; with weights their effective number."""
-    if data.weights is None:
-        return int(chosen.sum())
-    weight = data.weights[chosen]
-    return float(weight.sum().square() / weight.square().sum().clamp_min(1e-300))
-
-
-def need_groups(groups: Tensor | None, *, what: object, least: int = FEWEST) -> None:
-    """Raise if there are too few groups for an interval or a null distribution.
-
-    Args:
-        groups: (N,) group of each row, or None.
-        what: The metric, for the message.
-        least: How many of equal size are needed.
-
-    Raises:
-        NoIntervalError: If there are fewer, or unequal ones that are worth fewer.
-    """
-    if groups is None:
-        return
-    need_clusters(torch.unique(groups, return_counts=True)[1], what=what, least=least)
-
-
-def need_independent(groups: object, *, what: object) -> None:
-    """Raise if rows have groups, for methods that need independent rows.
-
-    Args:
-        groups: None for independent rows.
-        what: The metric, for the message.
-
-    Raises:
-        NoIntervalError: If the rows have groups.
-    """
-    if groups is not None:
-        raise NoIntervalError(
-            f"independent rows for the uncertainty of {shown(what, most=200)}",
-            "groups, for which no method is known to hold",
-            "use ECE()",
-        )

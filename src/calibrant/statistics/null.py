@@ -1,6 +1,6 @@
 """What a metric would be for a perfectly calibrated model with the same probabilities: its mean and its limits.
 
-*Sums of absolute gaps*, Σ_b a_b |D_b| with D_b = Σ_{i in b} w_i (p_i − y_i), are close to normal with a skewness, over cells that
+*Sums of absolute gaps*, a Σ_b |D_b| with D_b = Σ_{i in b} w_i (p_i − y_i), are close to normal with a skewness, over cells that
 are close to independent. The outcomes of a cell are a binomial count X of n trials of probability q in units of u, with its mean and
 variance: u = Σ w² p / Σ w p, n q = Σ w p / u, n q (1 − q) = Σ w² p (1 − p) / u². De Moivre's mean absolute deviation is
 
@@ -16,31 +16,22 @@ limits lie within 2 % of those of many draws from 500 rows and 3 classes to a mi
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._core.constraints import Draws, Level, Seed, checked
 from calibrant._core.numerics import row_chunks
 from calibrant.binning import BinTable
 from calibrant.data.checks import Data
 from calibrant.data.pairs import Pairs
-from calibrant.statistics._resampling import quantiles
-from calibrant.statistics.enough import need_independent
-from calibrant.statistics.interval import AnyMetric, normal_quantile
-from calibrant.statistics.means import Interval
+from calibrant.statistics.design import need_independent
+from calibrant.statistics.interval import require_metric
+from calibrant.statistics.means import Interval, normal_quantile
 
 
-@checked
-def null_band(
-    metric: AnyMetric,
-    predictions: Data,
-    *,
-    draws: Draws = 1000,
-    seed: Seed = 0,
-    level: Level = 0.95,
-) -> Interval:
+def null_band(metric: Any, predictions: Data, *, draws: int = 1000, seed: int = 0, level: float = 0.95) -> Interval:
     """Return the mean and the central range of ``metric`` if the predicted probabilities were perfectly calibrated.
 
     For a value inside the band calibration is not rejected. ``ECE``, ``TopLabelECE`` and ``ClasswiseECE`` need no draws. With
@@ -70,56 +61,53 @@ def null_band(
     References:
         Bröcker & Smith 2007; Vaicenavicius et al. 2019; de Moivre 1730 (see Diaconis & Zabell 1991).
     """
-    band: Interval = metric.null_band(predictions, level=level, draws=draws, seed=seed)
+    rows = require_metric(metric, level=level, draws=draws).check(predictions)
+    band: Interval = metric.null_band(rows, level=level, draws=draws, seed=seed)
     return band
 
 
-def gap_band(table: BinTable, weights: Tensor, *, level: float) -> Interval:
-    """Return the band of Σ_b a_b |Σ_{i in b} w_i (p_i − y_i)|, a = ``weights`` (B,), of independent rows; see this module.
+def gap_band(table: BinTable, factor: float, *, level: float) -> Interval:
+    """Return the band of ``factor`` · Σ_b |Σ_{i in b} w_i (p_i − y_i)| of independent rows; see this module.
 
     Examples:
-        >>> from calibrant.binning import BinTable
-        >>> one = BinTable(torch.tensor([100]), torch.tensor([80.0]).double(), torch.tensor([60.0]).double(), 100)
-        >>> band = gap_band(one, torch.tensor([0.01]).double(), level=0.95)
+        >>> from calibrant.binning import EqualWidth
+        >>> one = EqualWidth(1).table(torch.full((100,), 0.8), torch.ones(100))
+        >>> band = gap_band(one, 0.01, level=0.95)
         >>> round(band.estimate, 4), round(band.high, 3)
         (0.0318, 0.091)
     """
     from scipy.special import gammaln
 
-    mean, noise, a = (one.cpu().double().numpy() for one in (table.sum_p, table.noise, weights))
-    some = (noise > 0) & (mean > 0)  # elsewhere outcomes are certain
-    mean, noise, a = mean[some], noise[some], a[some]
-    if not len(a):
+    some = (table.noise > 0) & (table.sum_p > 0)  # elsewhere outcomes are certain
+    if not bool(some.any()):
         return Interval(0.0, 0.0, 0.0, level, "no uncertain outcome")
-    unit = _unit(table)[some]
-    trials_mean, v = mean / unit, noise / unit**2
-    miss = np.clip(v / trials_mean, 1e-300, 1.0)  # 1 − q
+    columns = torch.stack([table.count.double(), table.sum_p, table.noise, _mean_weight(table)])
+    count, mean, noise, unit = columns[:, some].cpu().numpy()
+    expected, v = mean / unit, noise / unit**2
+    miss = np.clip(v / expected, 1e-300, 1.0)  # 1 − q
     hit = np.clip(1 - miss, 1e-300, 1.0)
-    n, nu = trials_mean / hit, np.floor(trials_mean) + 1
+    n, nu = expected / hit, np.floor(expected) + 1
     log_choose = gammaln(n + 1) - gammaln(nu + 1) - gammaln(np.maximum(n - nu + 1, 1e-3))
     deviation = 2 * nu * miss * np.exp(log_choose + nu * np.log(hit) + (n - nu) * np.log(miss))
     deviation = np.minimum(deviation, np.sqrt(v))  # of trials that are not whole the formula is approximate
     third = v * np.sqrt(8 / math.pi * v + 1) - 3 * deviation * v + 2 * deviation**3
-    a = a * unit
-    centre, variance = float(a @ deviation), float(a**2 @ (v - deviation**2))
-    error = math.sqrt(max(variance, 0.0))
-    skew = float(a**3 @ third) / error**3 if error else 0.0
+    scale, largest = factor * unit, factor * float(np.maximum(mean, count - mean).sum())
+    centre, error = float(scale @ deviation), math.sqrt(max(float(scale**2 @ (v - deviation**2)), 0.0))
+    skew = float(scale**3 @ third) / error**3 if error else 0.0
     z = normal_quantile((1 + level) / 2)
-    low, high = (centre + error * (x + skew * (z * z - 1) / 6) for x in (-z, z))
-    return Interval(centre, max(low, 0.0), high, level, "mean absolute deviations of binomials, Cornish–Fisher")
+    # of few rows the expansion can lie beyond what is possible
+    low, high = (min(max(centre + error * (x + skew * (z * z - 1) / 6), 0.0), largest) for x in (-z, z))
+    return Interval(centre, low, high, level, "mean absolute deviations of binomials, Cornish–Fisher")
 
 
-def _unit(table: BinTable) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return Σ w² p / Σ w p (B,): the mean weight of the events of each bin; 1 without weights."""
-    if table.squares is None:
-        return np.ones(table.count.shape[0])
-    squares = table.squares * table.sum_p / table.filled if table.second is None else table.second[0]
-    return torch.where(table.sum_p > 0, squares / table.sum_p, 1.0).cpu().numpy()
+def _mean_weight(table: BinTable) -> Tensor:
+    """Return u = Σ w² p / Σ w p (B,): the mean weight of the events of each bin; 1 without weights."""
+    return torch.where(table.sum_p > 0, table.squares[1] / table.sum_p, 1.0)
 
 
-def drawn_table(table: BinTable, *, draws: int, seed: int) -> BinTable:
+def calibrated_table(table: BinTable, *, draws: int, seed: int) -> BinTable:
     """Return the table with outcome sums (draws, B) drawn as if the probabilities were calibrated, of independent rows."""
-    unit, mean, noise = _unit(table), table.sum_p.cpu().numpy(), table.noise.cpu().numpy()
+    unit, mean, noise = (one.cpu().numpy() for one in (_mean_weight(table), table.sum_p, table.noise))
     expected = mean / unit
     # the binomial of this mean and variance: n = m² / (m − v)
     left = expected - noise / unit**2
@@ -127,25 +115,27 @@ def drawn_table(table: BinTable, *, draws: int, seed: int) -> BinTable:
     trials = np.maximum(trials, np.ceil(expected - 1e-9)).astype(np.int64)
     rate = np.clip(expected / np.maximum(trials, 1), 0.0, 1.0)
     found = np.random.default_rng(seed).binomial(trials, rate, size=(draws, len(rate))) * unit
-    return replace(table, sum_y=torch.from_numpy(found).to(table.sum_p), second=None)
+    return replace(table, sum_y=torch.from_numpy(found).to(table.sum_p))
 
 
 def band_of(values: Tensor, *, level: float) -> Interval:
     """Return the mean and the central range of values (draws,) of calibrated models."""
     found = values.cpu().double().numpy()
-    low, high = quantiles(found, level=level)
+    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2]).tolist()
     return Interval(float(found.mean()), low, high, level, f"outcomes drawn from the probabilities, {len(found)} draws")
 
 
-def redrawn_band(metric: Callable[[Data], float], data: Data, *, level: float, draws: int, seed: int) -> Interval:
-    """Return the band of any metric, by labels drawn from the probabilities.
+def redrawn_band(
+    measure: Callable[[Data], float], data: Data, *, what: object, level: float, draws: int, seed: int
+) -> Interval:
+    """Return the band of any metric, by labels drawn from the probabilities; ``what`` names it in messages.
 
     Raises:
         NoIntervalError: For rows in groups.
     """
-    need_independent(data.groups, what=metric)
+    need_independent(data.groups, what=what)
     generator = torch.Generator().manual_seed(seed)
-    values = [metric(redraw(data, generator=generator)) for _ in range(draws)]
+    values = [measure(redraw(data, generator=generator)) for _ in range(draws)]
     return band_of(torch.tensor(values, dtype=torch.float64), level=level)
 
 

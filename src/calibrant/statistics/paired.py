@@ -1,4 +1,9 @@
-"""The test of two models' squared gaps, the paired bootstrap, and Holm's correction for several tests."""
+"""Tests of two models on the same rows: of mean differences, of the squares of their bins' gaps, and Holm's correction.
+
+The squared gaps: with d the weighted gaps of both models in their bins, C their covariance, θ_A and θ_B the unbiased squared errors
+Σ (d_b² − C_bb), the statistic is (θ_B − θ_A) / √V, with the variance V under the hypothesis θ_A = θ_B = θ. Near θ = 0 it is far from
+normal, so its distribution is simulated: gaps around each model's own shape, scaled to one θ for both (a parametric bootstrap).
+"""
 
 import math
 from collections.abc import Sequence
@@ -11,12 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant.errors import NoIntervalError
-from calibrant.statistics._resampling import count_units, quantiles, resampled_means
 from calibrant.statistics.binned import BinnedRows
-from calibrant.statistics.clusters import unit_sums
-from calibrant.statistics.enough import need_groups
-from calibrant.statistics.interval import normal_quantile
-from calibrant.statistics.means import PairedTest, check_finite_rows
+from calibrant.statistics.design import Design, need_groups
+from calibrant.statistics.means import contributions, normal_quantile, skewed_ends, student_quantile
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -30,6 +32,85 @@ EXACT = 1e-12  # differences below this part of both errors are rounding
 _TINY = 1e-300
 
 
+@dataclass(frozen=True)
+class PairedTest:
+    """A difference between two models on the same rows.
+
+    Args:
+        difference: Mean of a − b.
+        low: Lower end of its interval; NaN where none is made.
+        high: Upper end, likewise.
+        p_value: Two-sided, of the hypothesis that the difference is 0.
+    """
+
+    difference: float
+    low: float
+    high: float
+    p_value: float
+
+
+def paired_test(
+    differences: Tensor,
+    *,
+    groups: Tensor | None = None,
+    level: float = 0.95,
+    weight: Tensor | None = None,
+    least_error: float = 0.0,
+) -> PairedTest:
+    """Test whether the mean of row-wise differences between two models is 0, by Student's t corrected for skewness.
+
+    The degrees of Student's t match the variance of Σ c²: 2 (Σ c²)² / Σ c⁴ (Satterthwaite), which is 2x if x equal events decide.
+    Differences of two models are often symmetric, and a skewness that is only noise of Σ c³ makes the test reject too often; where one
+    model is sharper than the other the skewness is real. So each end, and the p-value, is the wider one with the skewness and
+    with max(0, 1 − 4 Σ c⁶ / (Σ c³)²) of it, which is 1 − 4/x for x equal events.
+
+    Args:
+        differences: (N,) a − b in every row, finite.
+        groups: (N,) cluster of each row; clusters are then the independent units.
+        level: Coverage of the interval.
+        weight: (N,) float64, positive, or None.
+        least_error: Standard error below which that of the mean is not taken: losses that were not seen decide it too.
+
+    Returns:
+        p < 1 − level if and only if the interval excludes 0.
+
+    Raises:
+        NoIntervalError: If there is only one row or group.
+
+    Examples:
+        >>> test = paired_test(torch.tensor([0.1, 0.2, 0.0, 0.1] * 25))
+        >>> test.low > 0, test.p_value < 0.05
+        (True, True)
+
+    References:
+        Hall 1992, On the removal of skewness by transformation, Eq. 2.5; Satterthwaite 1946.
+    """
+    from scipy.special import stdtr
+
+    mean, part, spread = contributions(differences, Design.of(differences, groups=groups, weight=weight))
+    if spread.units < 2:
+        raise NoIntervalError("at least two rows, or groups of rows, to compare on", "one", "compare on more data")
+    if spread.error == 0:  # equal differences have no variance to test with, but all have one sign: the sign test
+        p_value = 1.0 if mean == 0 else 2.0 ** (1 - min(spread.units, 1000))
+        undecided = p_value >= 1 - level
+        return PairedTest(mean, min(mean, 0.0) if undecided else mean, max(mean, 0.0) if undecided else mean, p_value)
+    second, third, fourth, sixth = (float(part.pow(power).sum()) for power in (2, 3, 4, 6))
+    error, degrees = max(spread.error, least_error), min(spread.units - 1, 2 * second**2 / fourth)
+    real = max(0.0, 1 - 4 * sixth / third**2) if third else 0.0
+    quantile, t = student_quantile((1 + level) / 2, degrees), mean / error
+    skews = (spread.skew, spread.skew * real)
+    low, high = zip(*(skewed_ends(mean, error, skew, quantile) for skew in skews), strict=True)
+    statistics = [halls_transform(t, skew) for skew in skews]
+    # where they have two signs neither end excludes 0
+    least = min(map(abs, statistics)) if statistics[0] * statistics[1] > 0 else 0.0
+    return PairedTest(mean, min(low), max(high), float(2 * stdtr(degrees, -least)))
+
+
+def halls_transform(statistic: float, skew: float) -> float:
+    """Return g(T) of Student's T of a mean with this skewness (Hall 1992, Eq. 2.5)."""
+    return statistic + skew * statistic**2 / 3 + skew**2 * statistic**3 / 27 + skew / 6
+
+
 def paired_square_test(
     a: BinnedRows,
     b: BinnedRows,
@@ -37,9 +118,8 @@ def paired_square_test(
     groups: Tensor | None = None,
     draws: int = 2000,
     seed: int = 0,
-    level: float = 0.95,
 ) -> PairedTest:
-    """Test whether two models have the same squared error on the same rows; the difference is θ̂_B − θ̂_A.
+    """Test whether two models have the same squared error on the same rows; the difference is θ̂_B − θ̂_A, without an interval.
 
     Args:
         a: Rows of the first model in its bins.
@@ -47,7 +127,6 @@ def paired_square_test(
         groups: (N,) cluster of each row; whole clusters are then the independent units.
         draws: Number of simulated sets of gaps under the hypothesis, ≥ 100.
         seed: Same seed, same p-value; the models may be swapped.
-        level: Coverage of the interval.
 
     Raises:
         NoIntervalError: If there is only one row, or fewer than 100 groups.
@@ -57,17 +136,28 @@ def paired_square_test(
         >>> index, p = torch.zeros(200, dtype=torch.int64), torch.full((200,), 0.9)
         >>> wrong, right = torch.arange(200) % 2, torch.arange(200) % 10 > 0
         >>> test = paired_square_test(BinnedRows(index, p, wrong, 1), BinnedRows(index, p, right, 1))
-        >>> test.high < 0, test.p_value < 0.05
+        >>> test.difference < 0, test.p_value < 0.05
         (True, True)
 
     References:
         Widmann, Lindsten & Zachariah 2019 (the estimate); Efron & Tibshirani 1993, chapter 16 (tests by the parametric bootstrap).
     """
-    if groups is not None:
-        need_groups(groups, what="squared gaps", least=FEWEST_GROUPS)
+    need_groups(groups, what="squared gaps", least=FEWEST_GROUPS)
     if a.p.shape[0] < 2:
         raise NoIntervalError("at least two rows to compare on", "one", "compare on more")
-    return _gaps(a, b, groups).test(draws=draws, seed=seed, level=level)
+    both = _Gaps.of(a, b, groups)
+    seen = both.measure(both.gap[None])
+    difference = float(seen.second[0] - seen.first[0])
+    size = EXACT * float((both.gap**2).sum())
+    if abs(difference) <= size:
+        return PairedTest(0.0, math.nan, math.nan, 1.0)
+    if float(np.trace(both.covariance)) <= size:  # all rows are identical
+        return PairedTest(difference, math.nan, math.nan, 0.0)
+    drawn = both.measure(both.drawn(seen, draws=draws, seed=seed))
+    ratios = (drawn.second - drawn.first) / drawn.error
+    value = difference / float(seen.error[0]) / CAUTION
+    p_value = min(1.0, 2 * min(_tail(ratios, value), _tail(-ratios, -value)))
+    return PairedTest(difference, math.nan, math.nan, p_value)
 
 
 def _tail(drawn: Floats, value: float) -> float:
@@ -79,23 +169,19 @@ def _tail(drawn: Floats, value: float) -> float:
 
 
 @dataclass(frozen=True)
-class _Ratio:
-    """The studentised difference and its parts, for each of D sets of gaps."""
+class _Measured:
+    """What D sets of gaps say: θ̂_A, θ̂_B, the error √V under the hypothesis (D,), and what these are made of."""
 
-    value: Floats  # (D,) difference / error
-    difference: Floats  # (D,) θ̂_B − θ̂_A
-    error: Floats  # (D,) √V under the hypothesis
-    first: Floats  # (D,) θ̂_A
-    second: Floats  # (D,) θ̂_B
+    first: Floats
+    second: Floats
+    error: Floats
     common: Floats  # (D,) θ
     spread: Floats  # (D,) standard error of θ
     shape: Floats  # (D, M) u of both models
-    linear: tuple[Floats, Floats, Floats]  # (D,) e_A, e_B, and 4 u_A'C u_B
-    cross: Floats  # (D,) unbiased c
 
 
 @dataclass(frozen=True)
-class PairedGaps:
+class _Gaps:
     """The weighted gaps of two models in their M non-empty bins, and their covariance.
 
     Args:
@@ -112,62 +198,46 @@ class PairedGaps:
     column: NDArray[np.int64]
     half: int
 
-    def test(self, *, draws: int, seed: int, level: float) -> PairedTest:
-        """Test the second model's squared error minus the first's.
-
-        Args:
-            draws: Number of simulated sets of gaps under the hypothesis.
-            seed: Same seed, same p-value.
-            level: Coverage of the interval.
-        """
-        found = self._ratio(self.gap[None])
-        difference = float(found.difference[0])
-        size = EXACT * float((self.gap**2).sum())
-        if abs(difference) <= size:
-            return PairedTest(0.0, 0.0, 0.0, 1.0)
-        if float(np.trace(self.covariance)) <= size:  # all rows are identical
-            return PairedTest(difference, difference, difference, 0.0)
-        drawn = self._ratio(self._drawn(found, draws=draws, seed=seed)).value
-        value, error = float(found.value[0]) / CAUTION, float(found.error[0]) * CAUTION
-        p_value = min(1.0, 2 * min(_tail(drawn, value), _tail(-drawn, -value)))
-        lower, upper = (float(end) * error for end in np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2]))
-        half = normal_quantile((1 + level) / 2) * self._own_error(found) * CAUTION
-        low, high = difference - max(upper, half), difference - min(lower, -half)
-        if p_value >= 1 - level:
-            low, high = min(low, 0.0), max(high, 0.0)
-        elif difference > 0:
-            low = max(low, 0.0)
+    @classmethod
+    def of(cls, a: BinnedRows, b: BinnedRows, groups: Tensor | None) -> "_Gaps":
+        """Return the gaps of the same rows in two models' bins, and their covariance over rows or over groups."""
+        width, starts = a.bins + b.bins, ((a, 0), (b, a.bins))
+        design = Design.of(a.p, groups=groups, weight=a.weight)
+        home = [torch.where(rows.index >= 0, rows.index + start, -1) for rows, start in starts]
+        if groups is not None:
+            parts = design.sums(
+                width, [(slice(None), at, rows.residual) for at, (rows, _) in zip(home, starts, strict=True)]
+            )
+            covariance = parts.T @ parts
         else:
-            high = min(high, 0.0)
-        return PairedTest(difference, low, high, p_value)
+            covariance = _over_rows(home, [rows.residual * design.share for rows in (a, b)], design.share, width)
+        tables = [rows.table() for rows in (a, b)]
+        whole = torch.cat([table.weight for table in tables]).cpu().numpy()
+        gap = torch.cat([table.weight * table.gap for table in tables]).cpu().numpy()
+        column = np.concatenate([2 * np.arange(a.bins), 2 * np.arange(b.bins) + 1])
+        filled = np.flatnonzero(whole > 0)
+        square = covariance.cpu().numpy()[np.ix_(filled, filled)]
+        return cls(gap[filled], square, whole[filled], column[filled], int((filled < a.bins).sum()))
 
-    @property
-    def _sides(self) -> tuple[slice, slice]:
-        """Slices of the first and of the second model's bins."""
-        return slice(0, self.half), slice(self.half, None)
-
-    def _quadratic(self) -> tuple[float, float, float]:
-        """Return 2 Σ C_ij² over the blocks of the covariance: first model, second model, first by second."""
-        product = 2 * self.covariance**2
-        one, two = self._sides
-        return float(product[one, one].sum()), float(product[two, two].sum()), float(product[one, two].sum())
-
-    def _ratio(self, gaps: Floats) -> _Ratio:
-        """Return the studentised difference in each set of gaps (D, M)."""
-        one, two = self._sides
+    def measure(self, gaps: Floats) -> _Measured:
+        """Return the estimates of each set of gaps (D, M), and their error under the hypothesis."""
+        one, two = slice(0, self.half), slice(self.half, None)
+        blocks, weighted = ((one, one), (two, two), (one, two)), 4 * self.covariance
+        q_1, q_2, q_12 = (2 * float((self.covariance[i, j] ** 2).sum()) for i, j in blocks)
         (first, shape_1), (second, shape_2) = (self._square_and_shape(gaps[:, side], side) for side in (one, two))
         shape = np.concatenate([shape_1, shape_2], axis=1)
-        weighted = 4 * self.covariance
-        linear = tuple(
-            ((shape[:, i] @ weighted[i, j]) * shape[:, j]).sum(axis=1) for i, j in ((one, one), (two, two), (one, two))
-        )
-        q_1, q_2, q_12 = self._quadratic()
+        e_1, e_2, e_12 = (((shape[:, i] @ weighted[i, j]) * shape[:, j]).sum(axis=1) for i, j in blocks)
         cross = ((gaps[:, one] @ weighted[one, two]) * gaps[:, two]).sum(axis=1) - 2 * q_12
-        common, spread = _common(first, second, linear[0], linear[1], (q_1, q_2, q_12))
-        variance = q_1 + q_2 - 2 * q_12 + common * (linear[0] + linear[1]) - 2 * np.minimum(common * linear[2], cross)
-        error, difference = np.sqrt(np.maximum(variance, _TINY)), second - first
-        found = (linear[0], linear[1], linear[2])
-        return _Ratio(difference / error, difference, error, first, second, common, spread, shape, found, cross)
+        # θ: the mean of both estimates that is uncorrelated with their difference
+        common = np.maximum((first + second) / 2, 0.0)
+        for _ in range(4):  # its weights depend on θ: fixed-point iteration, converged to one per cent
+            v_1, v_2 = q_1 + common * e_1, q_2 + common * e_2
+            weight = np.clip((v_2 - q_12) / np.maximum(v_1 + v_2 - 2 * q_12, _TINY), 0.0, 1.0)
+            common = np.maximum(weight * first + (1 - weight) * second, 0.0)
+        of_common = weight**2 * v_1 + (1 - weight) ** 2 * v_2 + 2 * weight * (1 - weight) * q_12
+        variance = q_1 + q_2 - 2 * q_12 + common * (e_1 + e_2) - 2 * np.minimum(common * e_12, cross)
+        error, spread = np.sqrt(np.maximum(variance, _TINY)), np.sqrt(np.maximum(of_common, 0.0))
+        return _Measured(first, second, error, common, spread, shape)
 
     def _square_and_shape(self, gaps: Floats, side: slice) -> tuple[Floats, Floats]:
         """Return θ̂ (D,) of one model, and its shape u (D, B): √E[δ_b² | d] with the sign of d_b, scaled to Σ u² = 1."""
@@ -180,119 +250,39 @@ class PairedGaps:
         total = np.maximum(energy.sum(axis=1, keepdims=True), _TINY)
         return square, np.copysign(np.sqrt(energy / total), gaps)
 
-    def _drawn(self, found: _Ratio, *, draws: int, seed: int) -> Floats:
+    def drawn(self, seen: _Measured, *, draws: int, seed: int) -> Floats:
         """Return sets of gaps (draws, M) drawn under the hypothesis: around each model's shape, with one θ for both."""
-        centre = found.shape[0] * math.sqrt(float(found.common[0] + MARGIN * found.spread[0]))
+        centre = seen.shape[0] * math.sqrt(float(seen.common[0] + MARGIN * seen.spread[0]))
         values, vectors = np.linalg.eigh(self.covariance)
         root = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
         width = int(self.column.max()) // 2 + 1
         normal = np.random.default_rng(seed).standard_normal((-(-draws // 2), 2, width))
         both = np.concatenate([normal, normal[:, ::-1]])  # so that swapped models have the same draws
-        columns = both.transpose(0, 2, 1).reshape(len(both), -1)[:, self.column]
-        result: Floats = centre + columns @ root
+        result: Floats = centre + both.transpose(0, 2, 1).reshape(len(both), -1)[:, self.column] @ root
         return result
 
-    def _own_error(self, found: _Ratio) -> float:
-        """Return the standard error of the difference with each model's own θ."""
-        one, two = max(float(found.first[0]), 0.0), max(float(found.second[0]), 0.0)
-        e_1, e_2, e_12 = (float(part[0]) for part in found.linear)
-        q_1, q_2, q_12 = self._quadratic()
-        cross = min(math.sqrt(one * two) * e_12, float(found.cross[0]))
-        return math.sqrt(max(q_1 + q_2 - 2 * q_12 + one * e_1 + two * e_2 - 2 * cross, 0.0))
 
-
-def _common(
-    first: Floats, second: Floats, linear_1: Floats, linear_2: Floats, quadratic: tuple[float, float, float]
-) -> tuple[Floats, Floats]:
-    """Return θ (D,), the mean of both estimates that is uncorrelated with their difference, and its standard error."""
-    q_1, q_2, q_12 = quadratic
-    common = np.maximum((first + second) / 2, 0.0)
-    for _ in range(4):  # the weights depend on θ: fixed-point iteration, converged to one per cent
-        one, two = q_1 + common * linear_1, q_2 + common * linear_2
-        weight = np.clip((two - q_12) / np.maximum(one + two - 2 * q_12, _TINY), 0.0, 1.0)
-        common = np.maximum(weight * first + (1 - weight) * second, 0.0)
-    variance = weight**2 * one + (1 - weight) ** 2 * two + 2 * weight * (1 - weight) * q_12
-    return common, np.sqrt(np.maximum(variance, 0.0))
-
-
-def _gaps(a: BinnedRows, b: BinnedRows, groups: Tensor | None) -> PairedGaps:
-    both, width = (a, b), a.bins + b.bins
-    if groups is None:
-        covariance = _over_rows(both, width)
-    else:  # when whole groups are sampled
-        parts = torch.cat([unit_sums(rows, groups).centred for rows in both], dim=1)
-        covariance = parts.T @ parts
-    sums = covariance.cpu().numpy()
-    tables = [rows.table() for rows in both]
-    whole = torch.cat([table.weight for table in tables]).cpu().numpy()
-    gap = torch.cat([table.weight * table.gap for table in tables]).cpu().numpy()
-    place = np.concatenate([2 * np.arange(a.bins), 2 * np.arange(b.bins) + 1])
-    filled, share = np.flatnonzero(whole > 0), whole[whole > 0]
-    half = int((filled < a.bins).sum())
-    return PairedGaps(gap[filled], sums[np.ix_(filled, filled)], share, place[filled], half)
-
-
-def _over_rows(both: tuple[BinnedRows, BinnedRows], width: int) -> Tensor:
+def _over_rows(home: list[Tensor], parts: list[Tensor], share: Tensor, width: int) -> Tensor:
     """Return the covariance (B + B′, B + B′) of both models' weighted gaps over rows.
 
     Row i contributes s_i (ε_i 1[i in b] − d_b), with its normalised weight s_i and ε = p − y.
-    """
-    home, parts = [], []
-    for rows, start in zip(both, (0, both[0].bins), strict=True):
-        home.append(rows.index.clamp_min(0) + start)
-        parts.append(torch.where(rows.index >= 0, rows.p.double() - rows.y.double(), 0.0) * rows.shares)
-    flat = [home[one] * width + home[two] for one, two in ((0, 0), (1, 1), (0, 1))]
-    products = [parts[one] * parts[two] for one, two in ((0, 0), (1, 1), (0, 1))]
-    table = torch.bincount(torch.cat(flat), weights=torch.cat(products), minlength=width**2).view(width, width)
-    table = table + torch.triu(table, 1).T
-    shares, places = both[0].shares, torch.cat(home)
-    gap = torch.bincount(places, weights=torch.cat(parts), minlength=width)
-    mixed = torch.outer(torch.bincount(places, weights=torch.cat(parts) * shares.repeat(2), minlength=width), gap)
-    total = shares.square().sum()
-    return (table - mixed - mixed.T + total * torch.outer(gap, gap)) / (1 - total)
-
-
-def paired_bootstrap(
-    differences: Tensor,
-    *,
-    groups: Tensor | None = None,
-    draws: int = 1000,
-) -> list[PairedTest]:
-    """Test each column of row-wise differences between two models by the bootstrap, with the same resamples for all columns.
 
     Args:
-        differences: (N, C) or (N,): a − b in every row, one column per metric.
-        groups: (N,) cluster of each row; whole clusters are resampled.
-        draws: Resamples, ≥ 2.
-
-    Returns:
-        One test per column: the 95 % percentile interval of the mean, and the p-value of Student's t with the standard error of
-        the resampled means.
-
-    Raises:
-        NoIntervalError: If there is only one row or group.
-
-    Examples:
-        >>> import torch
-        >>> test = paired_bootstrap(torch.tensor([0.1, 0.2, 0.0, 0.1] * 25))[0]
-        >>> test.low > 0, test.p_value < 0.05
-        (True, True)
-
-    References:
-        Efron & Tibshirani 1993, chapter 16.
+        home: (N,) of each model: the bin of each row, −1 for none.
+        parts: (N,) of each model: s ε.
+        share: (N,) s.
+        width: B + B′.
     """
-    from scipy.special import stdtr
-
-    columns = check_finite_rows(differences, groups, name="differences")
-    units, drawn = count_units(columns, groups), resampled_means(columns, groups=groups, draws=draws, seed=0)
-    means = columns.double().mean(dim=0).tolist()
-    # the bootstrap's standard error is too small by the factor √((units − 1) / units)
-    errors = drawn.std(axis=0, ddof=1) * math.sqrt(units / (units - 1))
-    tests = []
-    for at, (mean, error) in enumerate(zip(means, errors.tolist(), strict=True)):
-        p_value = float(2 * stdtr(units - 1, -abs(mean) / error)) if error else float(mean == 0)
-        tests.append(PairedTest(mean, *quantiles(drawn[:, at], level=0.95), p_value))
-    return tests
+    parts = [torch.where(at >= 0, part, 0.0) for at, part in zip(home, parts, strict=True)]
+    home = [at.clamp_min(0) for at in home]
+    pairs = ((0, 0), (1, 1), (0, 1))
+    flat, products = zip(*((home[i] * width + home[j], parts[i] * parts[j]) for i, j in pairs), strict=True)
+    table = torch.bincount(torch.cat(flat), weights=torch.cat(products), minlength=width**2).view(width, width)
+    table = table + torch.triu(table, 1).T
+    places, both, total = torch.cat(home), torch.cat(parts), share.square().sum()
+    gap = torch.bincount(places, weights=both, minlength=width)
+    mixed = torch.outer(torch.bincount(places, weights=both * share.repeat(2), minlength=width), gap)
+    return (table - mixed - mixed.T + total * torch.outer(gap, gap)) / (1 - total)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

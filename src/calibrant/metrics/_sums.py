@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from typing import TypeGuard
 
 from calibrant._kernels import cpu, reference
-from calibrant.binning import Binning, BinTable, EqualWidth
+from calibrant.binning import LOOP_BINS, Binning, BinTable, EqualWidth
 from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions
 
-_MOST_BINS = 1000
 _MARGIN = 1e-6  # relative; the loop's float32 exponentials are within 2e-7 of the exact confidence
 
 
@@ -17,7 +16,7 @@ def table_for(binning: Binning, data: Data) -> BinTable:
     if not isinstance(binning, EqualWidth) or not isinstance(data, Predictions):
         return binning.table(data.confidence, data.correct, weight=data.weights)
     if binning not in data.sums:
-        if binning.bins <= _MOST_BINS and summed_by_loops(data):
+        if binning.bins <= LOOP_BINS and summed_by_loops(data):
             data.sums[binning] = _plain_table(binning, data)
         else:
             data.sums[binning] = binning.table(data.confidence, data.correct, weight=data.weights)

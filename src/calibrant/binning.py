@@ -1,0 +1,339 @@
+"""Bins of [0, 1], and the table of sums from which every binned error, its interval, its limit and diagrams are computed.
+
+Bins are (lo, hi], as in the papers; the first also holds 0, the last holds 1.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant._core.check import check_choice, check_count, check_same_kind, check_same_weights, refuse, shown
+from calibrant._core.constraints import Fits
+from calibrant._core.numerics import add_records, row_chunks
+from calibrant._kernels import cpu
+from calibrant.errors import InputError
+
+__all__ = ["BinTable", "Binning", "EqualMass", "EqualWidth"]
+
+TIE = 1e-12  # probabilities this close count as equal: the log and exp in a calibrator change them by less
+MAX_BINS = 1 << 20  # their sums fit in memory
+LOOP_BINS = 1000  # the compiled loops keep a table of the bins for each thread, which must stay in its cache
+_BLOCK = 1 << 15
+_FEW_BINS = 64  # up to so many an accelerator sums by a product with the membership matrix
+
+
+@dataclass(frozen=True, eq=False)
+class BinTable:
+    """Sums over the rows of each bin, which add across batches, processes and machines.
+
+    Args:
+        count: (B,) rows in each bin: int64, or float64 sums of weights.
+        sum_p: (B,) float64, sum of the probabilities.
+        sum_y: (B,) float64, sum of the outcomes; (…, B) is as many tables with the same probabilities.
+        total: Rows seen, including any that no bin holds (the papers' interpolated equal-mass bins drop some).
+        squares: (5, B) float64 Σ w², Σ w²p, Σ w²y, Σ w²p², Σ w²py, of which variances are made; w is 1 without weights.
+        weighted: Whether the rows have weights.
+    """
+
+    count: Tensor
+    sum_p: Tensor
+    sum_y: Tensor
+    total: float
+    squares: Tensor
+    weighted: bool = False
+
+    @classmethod
+    def from_pairs(cls, index: Tensor, p: Tensor, y: Tensor, *, bins: int, weight: Tensor | None = None) -> "BinTable":
+        """Sum pairs ``p`` (N,), ``y`` (N,) by their bin ``index`` (N,); an index of −1 belongs to no bin.
+
+        ``weight`` (N,) is 1 each if None.
+        """
+        total = int(index.shape[0]) if weight is None else weight.sum().item()
+        if len(index) and int(index.min()) < 0:
+            keep = index >= 0
+            index, p, y = index[keep], p[keep], y[keep]
+            weight = None if weight is None else weight[keep]
+        p, y = p.double(), y.double()
+        if weight is None:
+            return cls.of_sums(_sums(index, (torch.ones_like(p), p, y, p * p, p * y), bins), total)
+        w = weight.double()
+        v = w.square()
+        sums = _sums(index, (w, w * p, w * y, v, v * p, v * y, v * p * p, v * p * y), bins)
+        return cls(sums[0], sums[1], sums[2], total, sums[3:], weighted=True)
+
+    @classmethod
+    def of_sums(cls, sums: Tensor, total: float) -> "BinTable":
+        """Return the table of rows without weights, of whose bins ``sums`` (5, B) holds the number, Σp, Σy, Σp² and Σpy."""
+        return cls(sums[0].round().long(), sums[1], sums[2], total, sums)
+
+    def __add__(self, other: "BinTable") -> "BinTable":
+        check_same_kind(self, other)
+        check_same_weights(self.weighted, other.weighted)
+        if self.count.shape != other.count.shape:
+            bins = f"{self.count.shape[0]} and {other.count.shape[0]}"
+            raise InputError("tables of equally many bins", bins, "merge tables of one binning only")
+        return add_records(self, other, weighted=self.weighted)
+
+    def __getitem__(self, bins: Any) -> "BinTable":
+        """Return the table of some bins: a slice, or a mask (B,)."""
+        count, sum_p, sum_y = self.count[bins], self.sum_p[bins], self.sum_y[..., bins]
+        return BinTable(count, sum_p, sum_y, self.total, self.squares[:, bins], self.weighted)
+
+    def parts(self, count: int) -> "list[BinTable]":
+        """Return the ``count`` tables of equally many bins that lie one after the other in this one."""
+        size = self.count.shape[0] // count
+        return [self[k * size : (k + 1) * size] for k in range(count)]
+
+    @property
+    def filled(self) -> Tensor:
+        """(B,): the counts, and 1 in an empty bin: what a bin's sums are divided by."""
+        return torch.where(self.count > 0, self.count, 1)
+
+    @property
+    def gap(self) -> Tensor:
+        """(…, B) float64: mean probability minus mean outcome of each bin; 0 in an empty bin."""
+        return (self.sum_p - self.sum_y) / self.filled
+
+    @property
+    def rate(self) -> Tensor:
+        """(…, B) float64: mean outcome of each bin, within [0, 1] whatever rounding weights bring; 0 in an empty bin."""
+        return (self.sum_y / self.filled).clamp(0, 1)
+
+    @property
+    def weight(self) -> Tensor:
+        """(B,) float64: fraction of all rows in each bin."""
+        return self.count.double() / self.mass
+
+    @property
+    def mass(self) -> float:
+        """The sum of all weights, and 1 of an empty table: what sums are divided by."""
+        return self.total if self.total > 0 else 1
+
+    @property
+    def squared_shares(self) -> Tensor:
+        """(B,) float64: Σ (w_i / Σw)² over the rows of each bin: what variances of weighted means are made of."""
+        return self.squares[0] / self.mass**2
+
+    @property
+    def effective(self) -> Tensor:
+        """(B,) float64: rows of equal weight that would vary as much as those of each bin, (Σw)² / Σw²."""
+        return self.count.double().square() / torch.where(self.count > 0, self.squares[0], 1)
+
+    @property
+    def noise(self) -> Tensor:
+        """(B,) Σ w² p (1 − p): the variance of Σ w y if the probabilities are calibrated."""
+        return (self.squares[1] - self.squares[3]).clamp_min(0)
+
+    @property
+    def expected_events(self) -> Tensor:
+        """(B,) Σ p (1 − p), times the fraction of the bin's rows that are worth one of equal weight: what its noise is worth."""
+        return self.effective * self.noise / torch.where(self.count > 0, self.squares[0], 1)
+
+    @property
+    def decided(self) -> Tensor:
+        """(2, 2) Σ w and Σ w² of the rows whose outcome is 0, and of the others."""
+        both = torch.stack([self.count.double().sum(), self.squares[0].sum()])
+        right = torch.stack([self.sum_y.sum(), self.squares[2].sum()])
+        return torch.stack([both - right, right]).cpu()
+
+    def errors(self, *, norm: float = 1) -> Tensor:
+        """Return (Σ_b weight_b |gap_b|^norm)^(1/norm) for each table (…).
+
+        Raises:
+            InputError: If no row was summed: an empty table has no error, not one of 0.
+        """
+        if self.total <= 0:
+            expected, got = "at least one row for a binned error", "a selection of none"
+            raise refuse(expected, got, "check how the rows were selected")
+        return (self.weight * self.gap.abs() ** norm).sum(dim=-1) ** (1 / norm)
+
+    def error(self, *, norm: float = 1) -> float:
+        """Return (Σ_b weight_b |gap_b|^norm)^(1/norm): ECE for ``norm=1``, RMS calibration error for 2."""
+        return float(self.errors(norm=norm))
+
+
+def _sums(index: Tensor, columns: tuple[Tensor, ...], bins: int) -> Tensor:
+    """Return the sums (C, B) of each column (N,) over the rows of each bin."""
+    if not index.is_cuda or bins > _FEW_BINS:
+        return torch.stack([torch.bincount(index, weights=one, minlength=bins) for one in columns])
+    # as a matrix product: millions of atomic additions into a few bins would queue
+    sums, names = columns[0].new_zeros(len(columns), bins), torch.arange(bins, device=index.device)
+    for rows in row_chunks(index.shape[0], bins, device=index.device):
+        sums += torch.stack([one[rows] for one in columns]) @ (index[rows, None] == names).double()
+    return sums
+
+
+class Binning(ABC):
+    """How probabilities are put into bins: ``EqualWidth`` or ``EqualMass``."""
+
+    bins: int
+
+    @abstractmethod
+    def edges(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
+        """Return the B′ + 1 increasing edges (float64) for ``p`` (N,), weighted by ``weight`` (N,) or by 1."""
+
+    @abstractmethod
+    def assign(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
+        """Return the bin index (N,) int64 of each of ``p`` (N,), or −1 where no bin holds it."""
+
+    def table(self, p: Tensor, y: Tensor, *, weight: Tensor | None = None) -> BinTable:
+        """Return the sums of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}, weighted by ``weight`` (N,) or by 1."""
+        if isinstance(self, EqualWidth) and weight is None and cpu.serves(p) and self.bins <= LOOP_BINS:
+            return BinTable.of_sums(cpu.pair_bins(p, y, self.edges(p) + TIE), p.shape[0])
+        return BinTable.from_pairs(self.assign(p, weight=weight), p, y, bins=self.bins, weight=weight)
+
+
+@dataclass(frozen=True)
+class EqualWidth(Binning):
+    """Bins ((b−1)/B, b/B] of equal width (Guo et al. 2017; Mukhoti et al. 2020 §2).
+
+    Args:
+        bins: Number of bins, ≥ 1.
+
+    Examples:
+        >>> EqualWidth(bins=10).assign(torch.tensor([0.0, 0.1, 0.11, 1.0], dtype=torch.float64))
+        tensor([0, 0, 1, 9])
+    """
+
+    bins: int = 15
+
+    def __post_init__(self) -> None:
+        check_count(self.bins, name="bins", high=MAX_BINS)
+
+    def edges(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
+        """Return i / B for i = 0 … B, in float64."""
+        return torch.arange(self.bins + 1, dtype=torch.float64, device=p.device) / self.bins
+
+    def assign(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
+        """Return the bin index (N,) of each of ``p`` (N,), where one within 1e-12 above an edge lies on it; weights have no effect."""
+        edges, index = self.edges(p) + TIE, torch.empty(p.shape[0], dtype=torch.int64, device=p.device)
+        close_to_edge = 1e-9 + 2 * TIE * self.bins  # of p · B, more than TIE and rounding move it
+        for part, found in zip(p.split(_BLOCK), index.split(_BLOCK), strict=True):  # temporaries stay in the cache
+            # four times faster than searching the edges, with the same result: values close to an edge are searched
+            scaled = part.double() * self.bins
+            found.copy_(scaled.ceil().sub_(1))
+            close = torch.nonzero(scaled.sub_(scaled.round()).abs_() < close_to_edge)[:, 0]
+            if close.numel():
+                found[close] = torch.bucketize(part[close].double(), edges) - 1
+        return index.clamp_(0, self.bins - 1)
+
+
+@dataclass(frozen=True)
+class EqualMass(Binning):
+    """Bins of equally many samples (Nguyen & O'Connor 2015; AdaECE in Mukhoti et al. 2020).
+
+    Args:
+        bins: Number of bins, ≥ 1.
+        ties: ``"together"`` splits the sorted sample as ``numpy.array_split`` does (larger parts first) and keeps
+            equal values (within 1e-12) in the bin of their first row, so that the result does not depend on row order;
+            bins that become empty stay empty. ``"interpolated"`` is what the papers' code does: quantile edges by linear
+            interpolation and bins (lo, hi], so the least confident sample is always dropped, and on saturated
+            ties every sample may be.
+
+    Examples:
+        >>> EqualMass(bins=2).assign(torch.tensor([0.9, 0.2, 0.9, 0.9]))
+        tensor([0, 0, 0, 0])
+    """
+
+    bins: int = 15
+    ties: Literal["together", "interpolated"] = "together"
+
+    def __post_init__(self) -> None:
+        check_count(self.bins, name="bins", high=MAX_BINS)
+        check_choice(self.ties, name="ties", choices=("together", "interpolated"))
+
+    def edges(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
+        """Return the edges: the papers' interpolated quantiles, or 0 followed by the largest value of each filled bin."""
+        if self.ties == "interpolated":
+            return self._cuts(p, weight)
+        upper = torch.full((self.bins,), -1.0, dtype=torch.float64, device=p.device)
+        upper.scatter_reduce_(0, self.assign(p, weight=weight), p.double(), reduce="amax")
+        return edges_of_largest(upper)
+
+    def assign(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
+        """Return the bin index (N,) of each of ``p`` (N,); −1 for samples the interpolated edges drop.
+
+        With ``weight`` (N,) a value goes to the part of ``numpy.array_split(range(M), B)`` that holds the first unit of its mass.
+        M is the number of positive weights, which are scaled to sum to it.
+        """
+        index = torch.searchsorted(self._cuts(p, weight), p.double().contiguous())
+        if self.ties == "together":
+            return index
+        return torch.where((index > 0) & (index <= self.bins), index - 1, -1)
+
+    def _cuts(self, p: Tensor, weight: Tensor | None) -> Tensor:
+        """Return the largest value (B − 1,) of every bin but the last, or the interpolated edges (B + 1,).
+
+        Raises:
+            InputError: For no rows, and for weights with interpolated edges: they define no ranks to interpolate between.
+        """
+        p, rows = p.double().contiguous(), p.shape[0]
+        if not (rows if weight is None else bool((weight > 0).any())):
+            expected = (
+                "at least one row for bins of equal mass" if weight is None else "at least one row of positive weight"
+            )
+            raise refuse(expected, "none", "check how the rows were selected")
+        if self.ties == "interpolated":
+            if weight is not None:
+                expected, remedy = "rows without weights for interpolated bins", "use EqualMass(ties='together')"
+                raise InputError(expected, "weights", remedy)
+            return self.edges_between(rows, _sorted(p).__getitem__, p.device)
+        # Part b starts at rank s_b. A value's first row has a rank ≥ s_b where the row before that rank is smaller.
+        if weight is None:
+            return _sorted(p)[(split_starts(rows, self.bins)[1:] - 1).to(p.device)] + TIE
+        ranked, order = torch.sort(p)
+        positive, up_to = int((weight > 0).sum()), weight[order].cumsum(0)
+        starts = split_starts(positive, self.bins)[1:].to(p.device, torch.float64)
+        rounding = (
+            1e-9 * positive
+        )  # error of cumulative weights, which must not move an end past a whole number of rows
+        ends = torch.searchsorted(up_to * (positive / float(up_to[-1])), starts - rounding)
+        return ranked[ends.clamp_max(rows - 1)] + TIE
+
+    def edges_between(self, rows: int, value_at: Callable[[Tensor], Tensor], device: torch.device) -> Tensor:
+        """Return the papers' interpolated edges (B + 1,) of rows of which ``value_at`` gives the values at ranks (R,) from 0."""
+        # numpy.interp(linspace(0, N, B + 1), arange(N), sorted p): the last point lies past the last rank and is clamped
+        at = torch.linspace(0, rows, self.bins + 1, dtype=torch.float64, device=device)
+        below = at.floor().long().clamp_max(rows - 1)
+        low, high = value_at(torch.cat([below, (below + 1).clamp_max(rows - 1)])).chunk(2)
+        return low + (at - below).clamp(0, 1) * (high - low)
+
+
+def edges_of_largest(upper: Tensor) -> Tensor:
+    """Return the edges (B′ + 1,) of bins whose largest values are ``upper`` (B,), −1 of an empty one, which has none."""
+    upper = upper[upper >= 0]
+    return torch.cat([upper.new_zeros(1), upper[:-1], upper.new_ones(1)])
+
+
+def split_starts(rows: int, bins: int) -> Tensor:
+    """Return the first rank (bins,) of each part of ``numpy.array_split(range(rows), bins)``."""
+    size, larger = divmod(rows, bins)
+    part = torch.arange(bins)
+    return part * size + part.clamp_max(larger)
+
+
+def _sorted(p: Tensor) -> Tensor:
+    # numpy sorts float64 more than ten times faster than torch on a CPU
+    return torch.from_numpy(np.sort(p.detach().numpy())) if p.device.type == "cpu" else torch.sort(p).values
+
+
+def as_binning(binning: Any, *, name: str = "binning") -> Binning:
+    """Return ``binning``, or for an integer that number of equal-width bins.
+
+    Raises:
+        InputError: If it is neither a binning nor an integer.
+    """
+    if isinstance(binning, Binning):
+        return binning
+    if isinstance(binning, int | np.integer) and not isinstance(binning, bool):
+        return EqualWidth(int(binning))
+    remedy = "write EqualWidth(15), EqualMass(15) or a number of equal-width bins"
+    raise refuse(f"{name} as a binning", shown(binning), remedy)
+
+
+AnyBinning = Annotated[Binning, Fits(as_binning, "or a number of equal-width bins")]

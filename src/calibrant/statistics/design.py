@@ -1,0 +1,172 @@
+"""How rows make up a mean: their weights, and the groups that are the independent units; the one place where these are counted.
+
+Let S_gc = Σ_{i in group g, column c} v_i x_i with normalised weights v, centred over groups. A group's effect moves all its columns
+in one direction, so the covariance SᵀS between columns matters, not the variances alone.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from calibrant._core.check import shown
+from calibrant.errors import NoIntervalError
+
+FEWEST = 10  # groups, and wrong (and right) decisions, below which no interval of a mean or binned error is offered
+MAX_SUMS = 1 << 26  # of all groups: half a gigabyte
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """What the sizes of groups say about a variance estimated from the groups' sums.
+
+    A large group pulls the mean towards itself, so its centred sum is too small: with fractions of rows v_g and one effect a
+    group, E c_g² = v_g² σ² (1 − 2 v_g + Σ v²) where v_g² σ² is wanted.
+
+    Args:
+        scale: (G,) 1 / √(1 − 2 v_g + Σ v²), by which centred sums are multiplied so that Σ c² is unbiased.
+        degrees: Of freedom of Σ c², by its mean and variance for normal effects; G − 1 for equal sizes.
+        effective: 1 / Σ v², the number of groups of equal size that are worth as much.
+
+    References:
+        Bell & McCaffrey 2002 (bias-reduced linearisation); Satterthwaite 1946.
+    """
+
+    scale: Tensor
+    degrees: float
+    effective: float
+
+    @classmethod
+    def of(cls, sizes: Tensor) -> "Clusters":
+        """Return them for sizes (G,) > 0: numbers of rows, or sums of weights."""
+        v = sizes.double() / sizes.sum()
+        square = float(v.square().sum())
+        if v.shape[0] < 2:
+            return cls(torch.ones_like(v), 0.0, 1.0)
+        left = (1 - 2 * v + square).clamp_min(1e-12)  # ≥ (1 − v)²: 0 only for a group that holds every row
+        # Σ c² is a quadratic form u'Bu of the effects, B = A − v a' − a v' + (Σ a) v v' with A = diag a, a = v² / left.
+        # Its degrees are 2 mean² / variance = tr(B)² / tr(B²), from sums over groups only: B is diagonal plus rank two.
+        a = v.square() / left
+        total, aa, av, avv, aav = (float(x.sum()) for x in (a, a * a, a * v, a * v * v, a * a * v))
+        trace = total - 2 * av + total * square
+        low_rank = 2 * (square * aa + av**2) - 4 * total * square * av + (total * square) ** 2
+        scatter = aa + 2 * (total * avv - 2 * aav) + low_rank
+        # rounding leaves nothing where one group has nearly all weight
+        return cls(left.rsqrt(), trace**2 / scatter if scatter > 0 else 0.0, 1 / square)
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """The weights and groups of N rows.
+
+    Args:
+        share: (N,) float64 weights, normalised to sum to 1.
+        unit: (N,) int64 number of each row's group; None for independent rows.
+    """
+
+    share: Tensor
+    unit: Tensor | None = None
+
+    @classmethod
+    def of(cls, rows: Tensor, *, groups: Tensor | None, weight: Tensor | None) -> "Design":
+        """Return the design of ``rows`` (N, …) with these groups (N,) and weights (N,), each None if there are none."""
+        w = torch.ones(len(rows), dtype=torch.float64, device=rows.device) if weight is None else weight.to(rows.device)
+        unit = None if groups is None else torch.unique(groups.to(rows.device), return_inverse=True)[1]
+        return cls(w.double() / w.sum(), unit)
+
+    @cached_property
+    def clusters(self) -> Clusters:
+        """What the sizes of the groups say about a variance."""
+        assert self.unit is not None
+        return Clusters.of(torch.bincount(self.unit, weights=self.share))
+
+    @property
+    def units(self) -> float:
+        """Independent units: rows of equal weight that would vary as much, or degrees of freedom of the groups plus 1."""
+        return 1 / float(self.share.square().sum()) if self.unit is None else self.clusters.degrees + 1
+
+    def sums_of(self, values: Tensor) -> Tensor:
+        """Return what each unit adds to the mean of centred ``values`` (N,): (N,), or (G,) of groups, centred and scaled."""
+        if self.unit is None:
+            return self.share * values
+        return self.sums(1, [(slice(None), torch.zeros_like(self.unit), values)])[:, 0]
+
+    def sums(self, columns: int, parts: Iterable[tuple[slice, Tensor, Tensor]]) -> Tensor:
+        """Return S (G, C), scaled so that SᵀS is the covariance of the columns' Σ v x.
+
+        Args:
+            columns: C.
+            parts: Some rows, and for these the columns (n, …), −1 for none, that the numbers x (n, …) belong to.
+
+        Raises:
+            NoIntervalError: If they are too many.
+        """
+        assert self.unit is not None
+        groups = int(self.unit.max()) + 1
+        if groups * columns > MAX_SUMS:
+            expected = f"at most {MAX_SUMS // columns:,} groups for {columns:,} sums of each"
+            raise NoIntervalError(expected, f"{groups:,}", "use fewer bins, ECE(), or larger groups")
+        sums = self.share.new_zeros(groups * columns)
+        for rows, column, values in parts:
+            trailing = [1] * (column.dim() - 1)
+            inside, home = column >= 0, self.unit[rows].view(-1, *trailing) * columns + column
+            sums.index_add_(0, home[inside], (values * self.share[rows].view(-1, *trailing))[inside])
+        sums = sums.view(groups, columns)
+        mass = torch.bincount(self.unit, weights=self.share, minlength=groups)
+        # less each group's part of the total, in proportion to its mass
+        return (sums - mass[:, None] * sums.sum(dim=0)) * self.clusters.scale[:, None]
+
+    def require_groups(self, *, what: object, least: int = FEWEST) -> None:
+        """Raise if the groups are worth fewer than ``least`` of equal size; many of which one has nearly all weight are one.
+
+        Raises:
+            NoIntervalError: Then.
+        """
+        if self.unit is not None:
+            for sizes in (torch.bincount(self.unit), torch.bincount(self.unit, weights=self.share)):
+                _require_effective(sizes, what=what, least=least)
+
+
+def need_groups(groups: Tensor | None, *, what: object, least: int = FEWEST) -> None:
+    """Raise if there are groups (N,), and too few for an interval or a null distribution.
+
+    Args:
+        groups: (N,) group of each row, or None.
+        what: The metric, for the message.
+        least: How many of equal size are needed.
+
+    Raises:
+        NoIntervalError: If there are fewer, or unequal ones that are worth fewer.
+    """
+    if groups is not None:
+        _require_effective(torch.unique(groups, return_counts=True)[1], what=what, least=least)
+
+
+def _require_effective(sizes: Tensor, *, what: object, least: int) -> None:
+    count, effective = len(sizes), Clusters.of(sizes).effective
+    if effective < least - 1e-6:  # rounding must not refuse ten groups of equal size
+        worth = "" if count < least else f" that are worth {effective:.1f} of equal size"
+        raise NoIntervalError(
+            f"at least {least} groups of rows for the uncertainty of {shown(what, most=200)}",
+            f"{count}{worth}",
+            f"measure on about {math.ceil(count * least / max(effective, 1.0)):,} groups like these",  # worth in proportion
+        )
+
+
+def need_independent(groups: Any, *, what: object) -> None:
+    """Raise if rows have groups, for methods that need independent rows.
+
+    Args:
+        groups: None for independent rows.
+        what: The metric, for the message.
+
+    Raises:
+        NoIntervalError: If the rows have groups.
+    """
+    if groups is not None:
+        expected = f"independent rows for the uncertainty of {shown(what, most=200)}"
+        raise NoIntervalError(expected, "groups, for which no method is known to hold", "use ECE()")
