@@ -48,11 +48,10 @@ def as_path(path: Any, *, name: str = "path") -> Path:
     Raises:
         InputError: If it is neither text nor a path.
     """
-    if not isinstance(path, str | os.PathLike) or isinstance(found := os.fspath(path), bytes):
-        raise InputError(f"{name} as text or a pathlib.Path", f"{type(path).__name__}", "name a file")
-    if not found or "\0" in found:
-        raise InputError(f"{name} as a name of a file", f"{found!r}", "name one")
-    return Path(found)
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise InputError(f"{name} as text or a pathlib.Path", f"{path!r}"[:60], "name a file")
+    return Path(text)
 
 
 def shown(path: PathLike) -> str:
@@ -84,8 +83,8 @@ def check_source(path: Any, *, suffixes: Collection[str] = ()) -> Path:
         kind = "the folder" if stat.S_ISDIR(mode) else "a pipe or device:"
         raise FileFormatError("a regular file", f"{kind} {shown(place)}", "name a file")
     if suffixes and place.suffix not in suffixes:
-        wanted = ", ".join("*" + suffix for suffix in suffixes)
-        raise FileFormatError(f"a file named {wanted}", repr(shown(place.name)), "convert it to one of them")
+        expected = f"a file named {', '.join('*' + suffix for suffix in suffixes)}"
+        raise FileFormatError(expected, repr(shown(place.name)), "convert it to one of them")
     if not os.access(place, os.R_OK):
         raise FileFormatError("a readable file", f"no permission for {shown(place)}", "change its mode")
     return place
@@ -107,12 +106,13 @@ def check_target(path: Any, *, inputs: Sequence[PathLike] = ()) -> Path:
         parts = [name, *name.glob("*"), *name.glob("*/*.parquet")] if name.is_dir() else [name]
         if any(same_file(place, part) for part in parts):
             raise InputError("an output other than the input", f"{shown(place)} for both", "choose another output")
-    folder = Path(os.path.realpath(place)).parent
-    if place.is_dir():
-        raise FileFormatError("a file to write", f"the folder {shown(place)}", "name a file inside it")
     if place.exists() and not place.is_file():
-        raise FileFormatError("a file to write", f"a pipe or device: {shown(place)}", "write - for standard output")
-    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        kind, remedy = (
+            ("the folder", "name a file inside it") if place.is_dir() else ("a pipe or device:", "name a file")
+        )
+        raise FileFormatError("a file to write", f"{kind} {shown(place)}", remedy)
+    folder = Path(os.path.realpath(place)).parent
+    if not os.access(folder, os.W_OK | os.X_OK):
         reason = "no permission to write there" if folder.is_dir() else "no such folder"
         raise FileFormatError("a writable place", f"{reason} for {shown(place)}", "choose another output")
     return place
@@ -126,7 +126,7 @@ def check_folder(path: Any) -> Path:
         FileFormatError: If there is no permission to write there.
     """
     place = as_path(path)
-    there = next(found for found in (place, *place.absolute().parents) if os.path.lexists(found))
+    there = next(parent for parent in (place, *place.absolute().parents) if os.path.lexists(parent))
     if not there.is_dir():
         raise InputError("a folder to write into", f"{shown(place)} where {shown(there)} is a file", "name a folder")
     if not os.access(there, os.W_OK | os.X_OK):
@@ -140,10 +140,9 @@ def check_suffix(path: PathLike, suffixes: Sequence[str], *, what: str) -> None:
     Raises:
         InputError: If it ends in another suffix.
     """
-    place = Path(path)
-    if place.suffix and place.suffix.lower() not in suffixes:
+    if (suffix := Path(path).suffix) and suffix.lower() not in suffixes:
         expected = f"a name that ends in {' or '.join(suffixes)} for {what}"
-        raise InputError(expected, repr(shown(place.name)), "rename it")
+        raise InputError(expected, repr(shown(Path(path).name)), "rename it")
 
 
 @contextmanager
@@ -160,21 +159,18 @@ def atomic_write(path: PathLike, *, inputs: Sequence[PathLike] = ()) -> Iterator
         InputError: If ``path`` is one of the inputs.
         FileFormatError: If it is no regular file, its folder is missing or cannot be written, or the disk is full.
     """
-    place = check_target(path, inputs=inputs)
-    target = Path(os.path.realpath(place))
+    target = Path(os.path.realpath(check_target(path, inputs=inputs)))
     temporary = target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}.part")
     try:
-        # opened by its mode, and not made by ``tempfile``, whose files are private: so the user's umask applies
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        if target.exists():
-            temporary.chmod(stat.S_IMODE(target.stat().st_mode))
-        temporary.replace(target)
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise FileFormatError("a writable place", f"{reason} for {shown(place)}", "choose another output") from error
+        with error_boundary("a writable place", shown(path), "choose another output", caught=OSError):
+            # opened by its mode, and not made by ``tempfile``, whose files are private: so the user's umask applies
+            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            if target.exists():
+                temporary.chmod(stat.S_IMODE(target.stat().st_mode))
+            temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -202,8 +198,8 @@ def one_writer(path: PathLike) -> Iterator[None]:
     home = os.path.dirname(os.path.realpath(as_path(path)))
     with error_boundary("a folder to write in", shown(home), "check it", caught=OSError):
         folder = os.open(home, os.O_RDONLY)
-        fcntl.flock(folder, fcntl.LOCK_EX)
     try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
         yield
     finally:
         os.close(folder)
@@ -229,7 +225,8 @@ def error_boundary(
 
 def reason_of(error: Exception) -> str:
     """Return what another library's error says, in one line of at most 160 characters."""
-    return " ".join(str(error).split())[:160] or type(error).__name__
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(text.split())[:160] or type(error).__name__
 
 
 def read_text(path: PathLike) -> str:
@@ -259,7 +256,7 @@ def refuse_beyond_memory(size: int, path: Path) -> None:
 
 
 def read_arrays(path: PathLike) -> dict[str, Array]:
-    """Return the named arrays of a ``.npz`` or ``.safetensors`` file.
+    """Return the named arrays of a ``.npz`` or ``.safetensors`` file; floats of 16 and 8 bits that NumPy lacks as float32.
 
     Raises:
         FileFormatError: If the file is missing, broken, of another kind, or holds pickled objects.
@@ -267,7 +264,7 @@ def read_arrays(path: PathLike) -> dict[str, Array]:
     import numpy as np
 
     place = check_source(path, suffixes=SUFFIXES)
-    with error_boundary(f"a readable {place.suffix} file", f"a broken one: {shown(place)}", "write it again"):
+    with _unbroken(place):
         if place.suffix == ".npz":
             with open(place, "rb") as content, np.load(content, allow_pickle=False) as file:
                 refuse_beyond_memory(sum(member.file_size for member in file.zip.infolist()), place)
@@ -275,9 +272,9 @@ def read_arrays(path: PathLike) -> dict[str, Array]:
         import torch
         from safetensors.torch import load
 
-        # NumPy has neither bfloat16 nor formats of 8 bits
-        narrow = lambda one: one.dtype == torch.bfloat16 or (one.is_floating_point() and one.itemsize < 2)  # noqa: E731
-        return {name: (one.float() if narrow(one) else one).numpy() for name, one in load(place.read_bytes()).items()}
+        narrow = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
+        arrays = load(place.read_bytes()).items()
+        return {name: (one.float() if one.dtype in narrow else one).numpy() for name, one in arrays}
 
 
 def read_metadata(path: PathLike) -> dict[str, str]:
@@ -289,9 +286,12 @@ def read_metadata(path: PathLike) -> dict[str, str]:
     from safetensors import safe_open
 
     place = check_source(path, suffixes=SUFFIXES[1:])
-    broken = error_boundary("a readable .safetensors file", f"a broken one: {shown(place)}", "write it again")
-    with broken, safe_open(place, framework="np") as file:
+    with _unbroken(place), safe_open(place, framework="np") as file:
         return dict(file.metadata() or {})
+
+
+def _unbroken(place: Path) -> Any:
+    return error_boundary(f"a readable {place.suffix} file", f"a broken one: {shown(place)}", "write it again")
 
 
 def write_arrays(path: PathLike, arrays: Mapping[str, Array], *, metadata: Mapping[str, str] | None = None) -> None:
@@ -311,13 +311,12 @@ def write_arrays(path: PathLike, arrays: Mapping[str, Array], *, metadata: Mappi
         from safetensors.numpy import save
 
         content = save(
-            {name: np.asarray(one, order="C") for name, one in arrays.items()}, metadata=dict(metadata or {}) or None
+            {name: np.asarray(one, order="C") for name, one in arrays.items()}, metadata=dict(metadata or {})
         )
         # safetensors writes metadata in the order of a hash map, another one in every call; the header says how long it is
         end = 8 + int.from_bytes(content[:8], "little")
         header = json.loads(content[8:end])
-        if metadata:
-            header["__metadata__"] = dict(sorted(metadata.items()))
+        header["__metadata__"] = dict(sorted((metadata or {}).items()))
         text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
         text += b" " * (-len(text) % 8)
         file.write(len(text).to_bytes(8, "little") + text + content[end:])
