@@ -55,7 +55,9 @@ def page() -> str:
         parts.append(f"- `calibrant.{family}`: {listed(importlib.import_module(f'calibrant.{family}').__all__)}")
     parts.append("\n## Commands\n")
     all_options = dict(commands())
-    readers = [options for options in all_options.values() if "--on" in options]  # what each of these has is said once
+    readers = [
+        options for options in all_options.values() if "--labels" in options
+    ]  # what each of these has is said once
     shared = set.intersection(*map(set, readers))
     parts.append(f"Commands marked * read predictions, and have {listed(shared)}.\n")
     for name, options in all_options.items():

@@ -42,7 +42,7 @@ TABLES = {
 @pytest.mark.parametrize("text", TABLES.values(), ids=TABLES)
 def test_a_table_of_text_comes_back_with_columns_added(text: str, scaling: Any, home: Path, run: Run) -> None:
     Path("s.csv").write_bytes(text.encode())
-    run("apply c.safetensors s.csv -o o.csv", code=0)
+    run("apply c.safetensors s.csv -o o.csv")
     after = Path("o.csv").read_bytes().decode()
     delimiter = ";" if ";" in text else "\t" if "\t" in text else ","
     old, new = (list(csv.reader(one.splitlines(keepends=True), delimiter=delimiter)) for one in (text, after))
@@ -61,13 +61,13 @@ def test_a_table_of_text_comes_back_with_columns_added(text: str, scaling: Any, 
 def test_bytes_that_are_no_utf8_come_back_as_they_were(run: Run, home: Path) -> None:
     text = b"p_cat,p_dog,p_eel,note\n.7,.2,.1,caf\xe9\n"
     Path("s.csv").write_bytes(text)
-    run("apply c.safetensors s.csv -o o.csv", code=0)
+    run("apply c.safetensors s.csv -o o.csv")
     assert all(b.startswith(a) for a, b in zip(text.splitlines(), Path("o.csv").read_bytes().splitlines(), strict=True))
 
 
 def test_scores_are_replaced_where_they_stand(scaling: Any, run: Run, home: Path) -> None:
     Path("s.csv").write_text(TABLES["commas"])
-    run("apply c.safetensors s.csv -o o.csv --replace", code=0)
+    run("apply c.safetensors s.csv -o o.csv --replace")
     np.testing.assert_allclose(read("o.csv").probs, expected(scaling), rtol=1e-12)
     before, after = (list(csv.reader(Path(name).read_text().splitlines(keepends=True))) for name in ("s.csv", "o.csv"))
     assert before[0] == after[0]
@@ -77,14 +77,14 @@ def test_scores_are_replaced_where_they_stand(scaling: Any, run: Run, home: Path
 def test_json_lines_and_columns_come_back(scaling: Any, run: Run, home: Path) -> None:
     rows = [{"id": f"00{n}", "at": {"x": [n]}, "probs": row} for n, row in enumerate(PROBS.tolist())]
     Path("s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    run("apply c.safetensors s.jsonl -o o.jsonl", code=0)
+    run("apply c.safetensors s.jsonl -o o.jsonl")
     found = [json.loads(line) for line in Path("o.jsonl").read_text().splitlines()]
     np.testing.assert_allclose([row.pop("calibrated_probs") for row in found], expected(scaling), rtol=1e-12)
     assert found == rows
     frame = polars.DataFrame({"id": ["a", "b", "c"], **{f"p_{n}": PROBS[:, k] for k, n in enumerate(NAMES)}})
     for name in ("s.parquet", "s.feather"):
         (frame.write_parquet if name.endswith("parquet") else frame.write_ipc)(name)
-        run("apply", "c.safetensors", name, "-o", "o" + name[1:], code=0)
+        run("apply", "c.safetensors", name, "-o", "o" + name[1:])
         back = (polars.read_parquet if name.endswith("parquet") else polars.read_ipc)("o" + name[1:])
         assert back[:, :4].equals(frame)
         np.testing.assert_allclose(back[:, 4:].to_numpy(), expected(scaling), rtol=1e-12)
@@ -100,7 +100,7 @@ def test_arrays_come_back_with_scores_in_their_place(suffix: str, scaling: Any, 
         from calibrant._files import write_arrays
 
         write_arrays(f"a{suffix}", arrays)
-    run("apply", "c.safetensors", f"a{suffix}", "-o", f"o{suffix}", code=0)
+    run("apply", "c.safetensors", f"a{suffix}", "-o", f"o{suffix}")
     for split, rows in (("val", 20), ("test", 5)):
         after = read(f"o{suffix}", split=split)
         np.testing.assert_allclose(after.logits, scaling(torch.from_numpy(logits[:rows])), rtol=1e-6)
@@ -110,17 +110,17 @@ def test_arrays_come_back_with_scores_in_their_place(suffix: str, scaling: Any, 
 def test_one_array_and_positions_keep_their_axes(scaling: Any, run: Run, home: Path) -> None:
     logits = np.random.default_rng(0).normal(size=(4, 3, 5)).astype(np.float32)
     np.savez("m.npz", logits=logits)
-    run("apply c.safetensors m.npz -o o.npz", code=0)
+    run("apply c.safetensors m.npz -o o.npz")
     np.testing.assert_allclose(np.load("o.npz")["logits"], logits / scaling.temperature, rtol=1e-5)
     np.save("z.npy", logits[0].T)
-    run("apply c.safetensors z.npy --kind logits -o o.npy", code=0)
+    run("apply c.safetensors z.npy --kind logits -o o.npy")
     np.testing.assert_allclose(np.load("o.npy"), logits[0].T / scaling.temperature, rtol=1e-5)
 
 
 def test_one_column_stays_one_column(run: Run, home: Path) -> None:
     TemperatureScaling().fit(*some_logits(rows=200, classes=2)).save("two.safetensors")
     Path("s.csv").write_text("id,p\n1,0.9\n2,0.25\n")
-    run("apply two.safetensors s.csv -o o.csv", code=0)
+    run("apply two.safetensors s.csv -o o.csv")
     after = read("s.csv").calibrated_by(calibrant.load("two.safetensors")).probs[:, 1]
     np.testing.assert_allclose(read("o.csv", columns="calibrated_p").probs[:, 1], after, rtol=1e-12)
 
@@ -141,7 +141,6 @@ def test_decisions_that_were_taken_are_carried_along(run: Run, home: Path) -> No
             "-o",
             f"o{suffix}",
             *(["--replace"] if suffix != ".npz" else []),
-            code=0,
         )
         back = read(f"o{suffix}")
         assert back.decision is not None
@@ -159,14 +158,14 @@ def test_several_labels(run: Run, home: Path) -> None:
     fitted.save("m.safetensors")
     for suffix in (".csv", ".npz"):
         save_predictions(f"m{suffix}", data)
-        run("apply", "m.safetensors", f"m{suffix}", "-o", f"o{suffix}", "--multilabel", "--replace", code=0)
+        run("apply", "m.safetensors", f"m{suffix}", "-o", f"o{suffix}", "--multilabel", "--replace")
         expected = data.calibrated_by(fitted, allow_fit_rows=True).logits
         np.testing.assert_allclose(read(f"o{suffix}", multilabel=True).logits, expected, rtol=1e-6)
 
 
 def test_rows_need_no_labels(run: Run, home: Path) -> None:
     Path("s.csv").write_text("p_cat,p_dog,p_eel,label\n.7,.2,.1,who knows\n.7,.2,.1,\n")
-    run("apply c.safetensors s.csv -o o.csv", code=0)
+    run("apply c.safetensors s.csv -o o.csv")
     assert Path("o.csv").read_text().startswith("p_cat,p_dog,p_eel,label,calibrated_p_cat")
 
 
@@ -181,13 +180,13 @@ def test_what_cannot_be_written_is_refused(run: Run, home: Path) -> None:
         says="s.csv comes back in its own format; name an output that ends in .csv",
     )
     run("apply c.safetensors s.csv -o no/o.csv", code=2, says="no such folder")
-    run("apply s.csv s.csv -o o.csv", code=2, says="s.csv is no calibrator")
-    run("apply c.safetensors s.csv -o o.csv", code=0)
+    run("apply s.csv s.csv -o o.csv", code=2, says="expected a name that ends in .safetensors")
+    run("apply c.safetensors s.csv -o o.csv")
     run("apply c.safetensors o.csv -o oo.csv", code=2, says="has a column 'calibrated_p_cat' already")
     assert not Path("oo.csv").exists()
 
 
 def test_standard_input_and_output(scaling: Any, run: Run, home: Path) -> None:
-    done = run("apply c.safetensors - -o -", input=TABLES["semicolons"].encode(), code=0)
+    done = run("apply c.safetensors - -o -", input=TABLES["semicolons"].encode())
     Path("o.csv").write_bytes(done.stdout_bytes)
     np.testing.assert_allclose(read("o.csv", columns="calibrated_*").probs, expected(scaling), rtol=1e-12)

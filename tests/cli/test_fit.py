@@ -1,51 +1,112 @@
-"""``calibrant fit --features``: what is fitted, what travels with the file, and what is refused."""
+"""``calibrant fit``: what is fitted, what is said of it, and what travels with the file."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.cli.conftest import Run
+import torch
+from tests.cli.conftest import Run, some_logits
 
-from calibrant import Predictions, save_predictions
-from calibrant.calibrators import GroupScaling
+import calibrant
+from calibrant import MultiLabel, Predictions, load, read, save_predictions
+from calibrant.calibrators import GroupScaling, TemperatureScaling
 
 
-def sample(rows: int = 1500, *, effect: float = 1.0, seed: int = 0) -> Predictions:
-    """Return logits whose rows of site a have a higher rate than they say."""
+def test_it_saves_what_the_library_fits(good: Path, run: Run) -> None:
+    line = "fit good.npz -m TemperatureScaling -o c.safetensors"
+    text = " ".join(run(line).stdout.split())
+    expected = TemperatureScaling().fit(read(good, split="val"))
+    assert load("c.safetensors").temperature == expected.temperature
+    assert [
+        name for name in ("These are the 400 rows", "Accuracy", "NLL", "ECE", "fitted on val") if name not in text
+    ] == []
+    shown = run(f"{line} --json")
+    assert {key: shown["fitted"][key] for key in ("type", "split", "path")} == {
+        "type": "TemperatureScaling", "split": "val", "path": "c.safetensors"
+    }  # fmt: skip
+    assert shown["fitted"]["learned"]["temperature"] == expected.temperature
+    assert {row["calibrator"] for row in shown["rows"]} == {None, repr(expected)}
+
+
+def test_left_to_itself_it_says_why(good: Path, run: Run) -> None:
+    text = run("fit good.npz -o c.safetensors").stdout
+    assert "auto: " in text
+    assert "EnsembleTemperatureScaling" in text
+    fitted = run("fit good.npz -m auto -o c.safetensors --json")["fitted"]
+    assert (fitted["type"], fitted["evidence"]["rows"]) == ("AutoCalibrator", 400)
+    rows = run("evaluate good.npz -c c.safetensors --draws 0 --json")["rows"]
+    assert {row["calibrator"] for row in rows} == {None, fitted["repr"]}
+
+
+def test_the_calibrator_goes_to_stdout_and_words_to_stderr(good: Path, run: Run) -> None:
+    done = run("fit good.npz -m TemperatureScaling -o -")
+    Path("c.safetensors").write_bytes(done.stdout_bytes)
+    assert load("c.safetensors").temperature == TemperatureScaling().fit(read(good, split="val")).temperature
+    assert "fitted on val, saved to -" in done.stderr
+
+
+def sample(rows: int, *, seed: int = 0) -> Predictions:
+    """Return logits of two classes whose rows of site a have a higher rate than they say, and unequal weights."""
     rng = np.random.default_rng(seed)
     z, site = rng.normal(size=rows) * 1.5, rng.choice(["a", "b", "c"], rows)
-    y = (rng.random(rows) < 1 / (1 + np.exp(-z - effect * (site == "a") + effect * (site == "b")))).astype(int)
-    return Predictions.from_binary_logits(z, y, features={"site": site, "noise": rng.integers(0, 2, rows)})
+    y = (rng.random(rows) < 1 / (1 + np.exp(-z - (site == "a") + (site == "b")))).astype(int)
+    return Predictions.from_binary_logits(z, y, weights=rng.lognormal(size=rows), features={"site": site})
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ("-m GroupScaling --features absent", "p.npz has no column 'absent'"),
-        ("--features site,site", "got 'site,site'"),
-        ("--features site --method TemperatureScaling", "--method FeatureScaling or GroupScaling with --features"),
-    ],
-)
-def test_the_command_line_refuses_in_one_sentence(options: str, said: str, run: Run) -> None:
-    save_predictions("p.npz", {"val": sample(200)})
-    run(f"fit p.npz {options} -o c.safetensors", code=2, says=said)
-    assert not Path("c.safetensors").exists()
+def test_weights_and_features_travel_with_the_file(run: Run) -> None:
+    made = {"val": sample(600), "test": sample(500, seed=1)}
+    save_predictions("p.npz", made)
+    run("fit p.npz -m TemperatureScaling -o c.safetensors")
+    assert load("c.safetensors").temperature == pytest.approx(
+        TemperatureScaling().fit(made["val"]).temperature, rel=1e-9
+    )
+    run("fit p.npz -m GroupScaling --features site -o g.safetensors")
+    run("apply g.safetensors p.npz -o out.npz")
+    after, grouped = read("out.npz", split="test"), load("g.safetensors")
+    assert isinstance(grouped, GroupScaling)
+    np.testing.assert_allclose(after.logits, made["test"].calibrated_by(grouped).logits)
+    assert torch.equal(after.weights, made["test"].weights)
+    assert "NLL()" in str(run("compare p.npz out.npz --json"))
+    save_predictions("other.npz", replace(made["test"], features={"place": made["test"].features["site"]}))
+    for line in ("apply g.safetensors other.npz -o o.npz", "evaluate other.npz -c g.safetensors"):
+        run(line, code=2, says="other.npz has no column 'site'. Columns: logits, labels, weights, feature:place")
 
 
-@pytest.mark.parametrize("options", ["-m GroupScaling", "-m FeatureScaling"])
-def test_features_that_are_not_there_are_refused(options: str, home: Path, run: Run) -> None:
-    data = sample(200)
-    bare = Predictions.from_logits(data.logits, data.labels)
-    save_predictions("p.npz", {"val": bare})
-    done = run(f"fit p.npz {options} -o c.safetensors", code=2, says="expected predictions with features for this")
-    assert done.stderr.endswith("name the columns feature:NAME\n")
-    assert not Path("c.safetensors").exists()
+def test_several_labels(home: Path, run: Run) -> None:
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(300, 3))
+    data = MultiLabel.from_logits(2 * z, (z + rng.logistic(size=z.shape) > 0).astype(int), names=["cat", "dog", "owl"])
+    save_predictions("m.npz", {"val": data[:200], "test": data[200:]})
+    assert "3 labels through PlattScaling" in run("fit m.npz --multilabel -o m.safetensors").stdout
+    assert (
+        run("evaluate m.npz --multilabel -c m.safetensors --draws 0 --json")["fitted"]["type"] == "MultiLabelCalibrator"
+    )
+    run("evaluate m.npz -c m.safetensors", code=2, says="is for several labels per row; add --multilabel")
+    run("evaluate m.npz", code=2, says="--multilabel")
+    run("fit m.npz --multilabel -m HistogramBinning -o o.safetensors", code=2, says="event's probability")
+    np.savez("one.npz", logits=some_logits(rows=60)[0], labels=some_logits(rows=60)[1])
+    run("evaluate one.npz --multilabel", code=2, says="without --multilabel")
 
 
-def test_features_of_other_names_are_refused_where_the_calibrator_is_used(run: Run) -> None:
-    data = sample(600)
-    GroupScaling(["site"], folds=2).fit(data).save("c.safetensors")
-    save_predictions("p.npz", {"all": replace(data, features={"place": data.features["site"]})})
-    for line in ("apply c.safetensors p.npz -o out.npz", "evaluate p.npz -c c.safetensors"):
-        run(line, code=2, says="p.npz has no column 'site'. Columns: logits, labels, feature:place")
+@pytest.mark.parametrize("method", [[], ["-m", "EnsembleTemperatureScaling"]])
+def test_a_folder_is_fitted_in_batches(method: list[str], home: Path, run: Run) -> None:
+    Path("data").mkdir()
+    for part in range(2):
+        save_predictions(Path("data", f"{part}.parquet"), Predictions.from_logits(*some_logits(rows=300, seed=part)))
+    said = " ".join(run("fit data", *method, "-o", "c.safetensors").stdout.split())
+    assert ("candidates in use" in said) is (not method)
+    assert "fitted on all rows" in said
+    assert type(load("c.safetensors")).__name__ == (method[1] if method else "AutoCalibrator")
+    run("fit data -m GroupScaling -o o.safetensors", code=2, says="GroupScaling needs features")
+    run("fit data --features all -m GroupScaling -o o.safetensors", code=2, says="--features has no effect on data")
+
+
+def test_export_writes_a_model_that_is_served(fitted: Path, run: Run) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime", reason="optional package 'onnxruntime' is not installed")
+    Path("names.txt").write_text("a\nb\nc\nd\n")
+    run("export c.safetensors -o c.onnx --class-names names.txt", says="written to c.onnx: logits in, probs out")
+    logits = some_logits(rows=9)[0]
+    (probs,) = onnxruntime.InferenceSession("c.onnx").run(None, {"logits": logits})
+    expected = torch.softmax(calibrant.load("c.safetensors")(torch.from_numpy(logits)), dim=1)
+    np.testing.assert_allclose(probs, expected, rtol=1e-5)

@@ -1,6 +1,7 @@
-"""``calibrant study``: list, run, show, on a study of a moment."""
+"""``calibrant study`` and ``demo``: list, run, show, on a study of a moment."""
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,23 +11,31 @@ from typing import Any
 import pytest
 import torch
 from tests.cli.conftest import Run
-from tests.cli.test_study_files import TEXT as WHOLE
 from tests.conftest import needs
-from tests.report.kinds import small_study
-from tests.study.test_run import TEXT as SMALL
-from typer.testing import CliRunner
 
-from calibrant.cli import main
-from calibrant.study import Claim, load_study
+from calibrant.study import Claim, load_study, preflight
 from calibrant.study.load import presets
 from calibrant.study.page import verdict_sentences
 from calibrant.study.tables import verdict_on_claim
 
 pytestmark = needs("lightning")
 
-TEXT = SMALL.replace('title = "t"', 'title = "A small study"')
-
-TEXT += """
+PAGE = Path(__file__).parents[2] / "docs" / "study-file.md"
+TEMPLATE = re.findall(r"```toml title=[^\n]*\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)[0]
+SMALL = """
+name = "small"
+title = "A small study"
+about = "Of two losses."
+seeds = [0, 1]
+data = { name = "digits", folds = 2, train = 40, validation = 60 }
+model = { type = "MLP" }
+training = { epochs = 2, batch = 20, lr = 0.05 }
+[[objectives]]
+label = "CE"
+loss = { type = "CrossEntropyLoss" }
+[[objectives]]
+label = "Focal"
+loss = { type = "FocalLoss", gamma = 3.0 }
 [[claims]]
 text = "focal loss is less sure"
 source = "a paper"
@@ -49,199 +58,194 @@ panels = [["test.ece"]]
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Path:
-    path = tmp_path / "small.toml"
-    path.write_text(TEXT)
-    return path
+def small(home: Path) -> Path:
+    Path("small.toml").write_text(SMALL)
+    return Path("small.toml")
 
 
-def test_a_study_is_run_and_shown_with_the_paper_beside_it(run: Run, small: Path, tmp_path: Path) -> None:
-    store = tmp_path / "runs"
-    small.write_text(TEXT.replace("seeds = [0, 1]", "seeds = [3]"))
-    dry = run("study", "run", small, "--store", store, "--dry-run")
-    assert "4 trainings, 0 of them finished" in dry.stdout
-    assert "data: digits (with scikit-learn)" in dry.stdout
-    assert not store.exists()
-    done = run("study", "run", small, "--store", store, "--accelerator", "cpu", code=0)
+def test_a_study_is_run_and_shown_with_the_paper_beside_it(run: Run, small: Path) -> None:
+    dry = run("study run small.toml --seeds 1 --dry-run").stdout
+    assert dry.startswith("small at scale cpu: 4 trainings, 0 of them finished, 1 at a time on this machine")
+    assert "data: digits (with scikit-learn)" in dry
+    assert not Path("calibrant-runs").exists()
+    done = run("study run small.toml --seeds 1 --accelerator cpu")
     for shown in ("A small study", "Beside the paper", "4.35 /", "focal loss is less sure"):
         assert shown in done.stdout
     assert "Orderings of the paper that agree in ECE [small]: " in " ".join(done.stdout.split())
     assert "After each calibrator" not in done.stdout
-    record, report, figures = tmp_path / "record.json", tmp_path / "report.html", tmp_path / "figures"
-    places = ("--figures", figures, "--record", record, "--report", report)
-    whole = run("study", "show", small, "--store", store, "--columns", "all", *places)
-    assert "After each calibrator" in whole.stdout
-    assert "Other calibration errors" in whole.stdout
-    assert sorted(path.name for path in figures.iterdir()) == ["epochs.png", "epochs.svg"]
-    shown = json.loads(run("study", "show", small, "--store", store, "--json").stdout)
-    assert {(row["objective"], row["seed"]) for row in shown["rows"]} == {("CE", 3), ("Focal", 3)}
-    kept = json.loads(record.read_text())
-    assert [f["n"] for f in kept["figures"]] == [1797] * 2
-    assert kept["provenance"]["devices"] == ["cpu"]
-    assert kept["claims"][0]["text"] == "focal loss is less sure"
-    assert "A small study" in report.read_text()
-    assert 'src="data:image/svg+xml;base64,' in report.read_text()
+    places = "--figures figures --record record.json --report r.html"
+    whole = run(f"study show small.toml --seeds 1 --columns all {places}").stdout
+    assert "After each calibrator" in whole
+    assert sorted(path.name for path in Path("figures").iterdir()) == ["epochs.png", "epochs.svg"]
+    record, page = json.loads(Path("record.json").read_text()), Path("r.html").read_text()
+    assert [entry["n"] for entry in record["figures"]] == [1797] * 2
+    assert record["claims"][0]["text"] == "focal loss is less sure"
+    assert "A small study" in page
+    assert "data:image/svg+xml;base64," in page
+    rows = run("study show small.toml --seeds 1 --json")["rows"]
+    assert {(row["objective"], row["seed"]) for row in rows} == {("CE", 0), ("Focal", 0)}
+    run("study show small.toml --record small.toml", code=2, says="output")
 
 
-def test_part_of_a_study_may_be_run(run: Run, small: Path, tmp_path: Path) -> None:
-    options = ("--store", tmp_path / "runs", "--dry-run")
-    assert "2 trainings" in run("study", "run", small, "--seeds", 1, "--only", "Focal", *options).stdout
-    assert "20 trainings" in run("study", "run", small, "--seeds", 5, *options).stdout  # 2 objectives, 2 folds
-    run("study", "run", small, "--only", "Brier", *options, code=2, says="expected objectives of")
+def test_part_of_a_study_may_be_run(run: Run, small: Path) -> None:
+    assert "2 trainings" in run("study run small.toml --seeds 1 --only Focal --dry-run").stdout
+    assert "20 trainings" in run("study run small.toml --seeds 5 --dry-run").stdout  # 2 objectives, 2 folds
+    run(
+        "study run small.toml --only Brier --dry-run",
+        code=2,
+        says="'Brier' is none of the objectives of small.toml: CE, Focal",
+    )
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("line", "said"),
     [
-        (("run", "nothing"), "expected a study of"),
-        (("run", "digits", "--address", "auto"), "got --address for a call without --executor ray"),
-        (
-            ("show", "digits", "--figures", "new", "--report", "nowhere/a.html"),
-            "expected a writable place, got no such folder",
-        ),
-        (("show", "digits", "--figures", __file__), "expected a folder to write into"),
-        (("show", "digits"), "expected finished runs of 'digits'"),
+        ("run nothing", "a study of"),
+        ("run", "name one study"),
+        ("run digits --all", "name one study"),
+        ("run --all --only CE", "name one study"),
+        ("run digits --accelerator cuda", "expected a CUDA device for accelerator 'cuda', got none"),
+        ("run mine.toml", "no such file: mine.toml"),
+        ("run .toml", "no such file"),
+        ("show digits --figures new --report nowhere/a.html", "no such folder"),
+        ("show digits --columns nope", "--columns 'nope' is unknown"),
+        ("show digits", "has no finished runs of 'digits'; run the study first"),
+        ("claims nobody", "no paper's name has 'nobody' in it"),
     ],
 )
-def test_mistakes_are_one_sentence_and_code_2(run: Run, tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
-    assert run("study", *arguments, "--store", tmp_path / "runs", code=2, says=said).stdout == ""
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_dry_run_of_all_studies_counts_a_shared_training_once(
-    run: Run, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("calibrant.study.presets", lambda: [str(small), str(small)])
-    dry = run("study", "run", "--all", "--dry-run", "--store", tmp_path / "runs")
-    assert dry.stdout.splitlines()[-1] == "all studies: 8 different trainings; shared ones are counted once"
-
-
-def test_all_studies_run_and_a_broken_one_does_not_stop_the_others(
-    run: Run, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lost = tmp_path / "lost.toml"
-    lost.write_text(
-        TEXT.replace('"small"', '"lost"', 1).replace(
-            'name = "digits"', f'name = "cifar10", folder = "{tmp_path / "no"}"'
-        )
-    )
-    monkeypatch.setattr("calibrant.study.presets", lambda: [str(lost), str(small)])
-    options = ("--all", "--store", tmp_path / "runs", "--accelerator", "cpu")
-    dry = run("study", "run", *options, "--dry-run", "--seeds", 1)
-    assert dry.stdout.count("trainings, 0 of them finished") == 2
-    assert "data missing" in dry.stderr
-    done = run(
-        "study", "run", *options, code=2, says="lost was not run: setting 'lost': expected fold in 0 … 0 of data set"
-    )
-    assert done.stdout == "small is finished: calibrant study show small\n"
-    monkeypatch.setattr("calibrant.study.presets", lambda: [str(small)])
-    again = run("study", "run", *options)
-    assert (again.exit_code, again.stdout) == (0, done.stdout)
-    for wrong in (("digits", "--all"), ("--all", "--only", "CE"), ()):
-        refused = run("study", "run", *wrong, "--dry-run")
-        assert (refused.exit_code, refused.stderr.count("expected")) == (2, 1)
-
-
-def test_a_missing_device_is_named(run: Run, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_are_one_sentence(line: str, said: str, run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    said = "expected a CUDA device for accelerator 'cuda', got none"
-    run("study", "run", small, "--store", tmp_path / "runs", "--accelerator", "cuda", code=2, says=said)
+    run(f"study {line}", code=2, says=said)
+    assert [path.name for path in home.iterdir()] in ([], ["calibrant-runs"])
 
 
-PAPERS = [n for n in presets() if n.startswith(("wang-", "komisarenko-", "mukhoti-", "adafocal-", "report-"))]
+def _with(old: str, new: str) -> str:
+    assert old in TEMPLATE, old
+    return TEMPLATE.replace(old, new, 1)
 
+
+# A study's file with one fault.
+FAULTS = {
+    "seeds nested": _with("seeds = [0, 1, 2]", "seeds = [[0]]"),
+    "loss gamma str": _with("gamma = 3.0", 'gamma = "3"'),
+    "loss nested arg": _with('"FocalLoss", gamma = 3.0', '"MMCELoss", base = { type = "FocalLoss", gama = 1 }'),
+    "drop_last with a big batch": _with("batch = 32", "batch = 100000\ndrop_last = true"),
+    "precision typo": _with("batch = 32", 'batch = 32\nprecision = "fp16"'),
+    "nesterov without momentum": _with("momentum = 0.9", "momentum = 0.0\nnesterov = true"),
+    "model classes": _with("hidden = [128, 128]", "hidden = [128]\nclasses = 3"),
+    "claims one": _with('falls = ["Cross-entropy", "Focal 3"]', 'falls = ["Cross-entropy"]'),
+    "figure of OOD without": _with('kind = "reliability"', 'kind = "ood"'),
+    "name path": _with('name = "mine"', 'name = "../x"'),
+    "published per cent": TEMPLATE + '\n[[published]]\nobjective = "Focal 3"\nmeasure = "ece"\nvalue = 3.5\n',
+    "settings like typo": TEMPLATE + '\n[[settings]]\nlabel = "a"\nlike = "zzz"\n',
+    "other scale": TEMPLATE + "\n[scales.gpu]\ntraining = { epochs = -3 }\n[scales.cpu]\n",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_dry_run_finds_a_fault_and_names_the_file(fault: str, home: Path, run: Run) -> None:
+    Path("s.toml").write_text(FAULTS[fault], encoding="utf-8")
+    done = run("study run s.toml --dry-run", code=2, says="s.toml")
+    assert done.stderr.count("\n") == 1
+    assert len(done.stderr) < 600
+
+
+def test_the_template_is_right_also_from_windows_with_a_loss_beside_it(
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])  # what is added to it goes again
+    Path("beside").mkdir()
+    text = TEMPLATE.replace('"FocalLoss", gamma = 3.0', '"loss_of_my_own:Doubled"')
+    Path("beside", "mine.toml").write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())
+    Path("beside", "loss_of_my_own.py").write_text("from torch import nn\nclass Doubled(nn.CrossEntropyLoss): pass\n")
+    assert "30 trainings" in run("study run beside/mine.toml --dry-run").stdout
+
+
+def test_all_studies_run_and_a_broken_one_stops_no_other(
+    run: Run, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("lost.toml").write_text(
+        SMALL.replace('"small"', '"lost"', 1).replace('name = "digits"', 'name = "cifar10", folder = "no"')
+    )
+    monkeypatch.setattr("calibrant.study.presets", lambda: ["lost.toml", "small.toml", "small.toml"])
+    dry = run("study run --all --seeds 1 --dry-run")
+    assert dry.stdout.splitlines()[-1] == "all studies: 8 different trainings; shared ones are counted once"
+    assert "data missing" in dry.stderr
+    line = "study run --all --accelerator cpu --seeds 1"
+    monkeypatch.setattr("calibrant.study.presets", lambda: ["small.toml"])
+    assert run(line).stdout == "small is finished: calibrant study show small\n"
+
+
+def test_a_preset_is_checked_once_before_it_runs(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked = []
+
+    def check(study: Any) -> None:
+        checked.append(study.name)
+        raise KeyboardInterrupt  # no training
+
+    monkeypatch.setattr(preflight, "check_study", check)
+    monkeypatch.setattr("calibrant.study.run.check_study", check)
+    run("study run digits", code=130)
+    assert checked == ["digits"]
+
+
+PAPERS = [name for name in presets() if name.startswith(("wang-", "komisarenko-", "mukhoti-", "adafocal-", "report-"))]
 SCALES = ["cpu", "gpu", "paper"]  # each table at one of them: tests/study/test_preflight.py builds it at all
 
 
 @pytest.mark.parametrize(("name", "scale"), [(name, SCALES[-place % 3]) for place, name in enumerate(PAPERS)])
-def test_a_table_of_a_paper_is_ready(run: Run, name: str, scale: str, tmp_path: Path) -> None:
-    done = run("study", "run", name, "--scale", scale, "--seeds", 1, "--dry-run", "--store", tmp_path / "runs")
+def test_a_table_of_a_paper_is_ready(run: Run, name: str, scale: str) -> None:
+    done = run(f"study run {name} --scale {scale} --seeds 1 --dry-run")
     cells = list(replace(load_study(name, scale=scale), seeds=(0,)).cells())
     assert done.stdout.startswith(f"{name} at scale {scale}: {len(cells)} trainings, 0 of them finished, 1 at a time")
     whole = load_study(name, scale="paper")
-    places = {setting.label for setting in whole.settings} | {""}
-    assert {figure.setting for figure in whole.published} <= places
+    assert {figure.setting for figure in whole.published} <= {setting.label for setting in whole.settings} | {""}
     assert {figure.objective for figure in whole.published} <= {objective.label for objective in whole.objectives}
 
 
-def test_the_verdicts_on_claims_are_counted_and_those_of_a_paper_printed(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    every = json.loads(run("study", "claims", "--json", code=0).stdout)["claims"]
+def test_presets_and_claims_are_listed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "digits: Handwritten digits" in run("study list").stdout
+    every = run("study claims --json")["claims"]
     assert [claim["number"] for claim in every] == list(range(1, len(every) + 1))
-    mine = run("study", "claims", "--paper", "ghosh", code=0).stdout
-    assert "AdaFocal leaves a lower ECE-EM than cross-entropy" in " ".join(mine.split())
-    assert "paper: AdaFocal performs best for most data sets" in " ".join(mine.split())
-    run("study", "claims", "--paper", "nobody", code=2, says="got 'nobody'")
+    assert "AdaFocal leaves a lower ECE-EM than cross-entropy" in " ".join(run("study claims ghosh").stdout.split())
     monkeypatch.setattr("calibrant.study.page.__file__", "/somewhere/site-packages/calibrant/study/page.py")
-    run("study", "claims", code=2, says="in the folder papers/ of Calibrant's repository")
-
-
-def test_the_presets_are_listed(run: Run) -> None:
-    shown = json.loads(run("study", "list", "--json").stdout)
-    assert shown["digits"].startswith("Handwritten digits")
-
-
-def test_a_loss_beside_the_file_is_found(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])  # what a test adds to it goes again
-    file = tmp_path / "beside" / "mine.toml"
-    file.parent.mkdir()
-    monkeypatch.chdir(tmp_path)
-    file.write_text(WHOLE.replace('"FocalLoss", gamma = 3.0', '"loss_of_my_own:Doubled"'))
-    lines = [
-        "from torch import nn",
-        "",
-        "class Doubled(nn.CrossEntropyLoss):",
-        "    def forward(self, logits, labels):",
-    ]
-    (file.parent / "loss_of_my_own.py").write_text(
-        "\n".join([*lines, "        return 2 * super().forward(logits, labels)"])
-    )
-    assert "30 trainings" in run("study", "run", file, "--dry-run", "--store", tmp_path / "store", code=0).stdout
-
-
-@pytest.fixture
-def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr("calibrant.study.load_study", small_study)
-    store = ("--store", str(tmp_path))
-    return lambda *options: CliRunner().invoke(
-        main, ["demo", "--workers", "1", *(() if "--store" in options else store), *options]
-    )
+    run("study claims", code=2, says="in the folder papers/ of Calibrant's repository")
 
 
 @pytest.mark.slow
-def test_the_demo_shows_a_table_and_says_where_its_report_is(demo: Any, tmp_path: Path) -> None:
-    done = demo()
-    assert done.exit_code == 0, done.output
+def test_the_numbers_of_the_theory_are_printed_and_drawn(run: Run, home: Path) -> None:
+    found = {one["name"]: one["facts"] for one in run("study show theory --figures new/folder --json")["figures"]}
+    assert found["bounds"]["proven_low_gamma_4"] == 0.2
+    assert {path.name for path in Path("new/folder").iterdir()} == {
+        f"{name}.{end}" for name in found for end in ("svg", "png")
+    }
+
+
+@pytest.mark.slow
+def test_the_demo_shows_a_table_and_says_where_its_report_is(
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = load_study("digits")
+    setting = replace(study.settings[0], data={**study.settings[0].data, "folds": 2})
+    quick = replace(study, seeds=(0, 1), training={**study.training, "epochs": 2}, settings=(setting,))
+    monkeypatch.setattr("calibrant.study.load_study", lambda _: quick)
+    done = run("demo --workers 1", says="12 small networks learn handwritten digits: 3 losses, 2 seeds, 2 folds")
     for shown in ("Cross-entropy", "Focal 3", "by chance", "1,797 test images", "seeds"):
         assert shown in done.stdout
-    assert "12 small networks learn handwritten digits: 3 losses, 2 seeds, 2 folds" in done.stderr
-    assert max(map(len, done.stdout.splitlines())) <= 80 + len(str(tmp_path))
-    assert "report.html" in done.stdout.replace("\n", "")  # a long path is wrapped
-    text = (tmp_path / "report.html").read_text()
-    assert "Cross-entropy" in text
-    assert "used to fit the temperature (1×)" in text
-    first = text.index("<figure")
-    assert first < text.index("<table"), "the page opens on a picture"
-    assert text.index("<table") < text.index("<details")
-    assert "All models" not in text  # one table, whose figures agree
+    page = Path("calibrant-runs", "report.html").read_text()
+    assert "used to fit the temperature (1×)" in page
+    assert page.index("<figure") < page.index("<table") < page.index("<details"), "the page opens on a picture"
+    assert "All models" not in page, "one table, whose figures agree"
 
 
-@pytest.mark.parametrize(
-    ("ece", "temperature", "said"),
-    [(0.084, 0.7, True), (0.084, 1.3, False), (0.02, 0.7, False)],
-    ids=["the other way", "the same way", "within chance"],
-)
+@pytest.mark.parametrize(("ece", "temperature", "said"), [(0.084, 0.7, True), (0.084, 1.3, False), (0.02, 0.7, False)])
 def test_a_claim_says_if_the_lower_error_is_of_the_other_side(ece: float, temperature: float, said: bool) -> None:
     lines: list[Any] = [
         SimpleNamespace(setting="here", objective=name, mean={"ece": e, "temperature": t}, calibrated_high=0.028)
         for name, e, t in (("CE", 0.092, 2.4), ("LS", ece, temperature))
     ]
     values = [{0: e, 1: e + 0.001 * k} for k, e in enumerate((0.092, ece), start=1)]
-    verdicts = [
-        verdict_on_claim(Claim("LS is lower", "a paper", measure, ("CE", "LS")), "here", values)
-        for measure in ("ece", "ece_at_t")
-    ]
-    first, at_t = verdict_sentences(verdicts, lines)
+    claims = [Claim("LS is lower", "a paper", measure, ("CE", "LS")) for measure in ("ece", "ece_at_t")]
+    first, at_t = verdict_sentences([verdict_on_claim(claim, "here", values) for claim in claims], lines)
     assert ("; LS errs the other way, under-confident" in first) is said
     assert "errs" not in at_t

@@ -1,23 +1,107 @@
-"""The command line. Commands of one subject share a file; a mistake of the user is one sentence on stderr and exit code 2."""
+"""The command line: every command is a function of a file beside this one, listed below in the order of the help.
 
-from typing import Annotated, ClassVar
+The modules of the commands import what computes inside their functions, so that help does not wait for PyTorch. A mistake of the
+user is one sentence on stderr and exit code 2.
+"""
+
+import io
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 import calibrant
-from calibrant.cli._application import OneSentenceGroup
+from calibrant.cli.evaluate import compare, evaluate
+from calibrant.cli.fit import apply, export, fit
+from calibrant.cli.methods import methods
+from calibrant.cli.operate import check, watch
+from calibrant.cli.report import report
+from calibrant.cli.show import say
+from calibrant.cli.study import demo, study
+from calibrant.errors import CalibrantError, CalibrantWarning
 
 __all__ = ["main"]
 
+USER_ERROR = 2
+CRASH = 70  # EX_SOFTWARE of sysexits.h: 1 is the answer of `check` and `watch`, which a crash must not look like
+INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
-class Commands(OneSentenceGroup):
-    """All commands, in the order of the help: the name of each, and the file that holds its function or its group."""
 
-    names: ClassVar = {
-        "demo": "study", "evaluate": "evaluate", "fit": "fit", "apply": "apply", "compare": "evaluate", "check": "operate",
-        "watch": "operate", "report": "report", "export": "export",
-        "methods": "methods", "study": "study",
-    }  # fmt: skip
+class Commands(TyperGroup):
+    """The group of all commands, which turns every error into one sentence and an exit code."""
+
+    def main(self, *words: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+        """Run the command line; in standalone mode leave with its exit code."""
+        extra["standalone_mode"] = False  # errors then come here instead of being shown
+        if not standalone_mode:
+            return super().main(*words, **extra)
+        for stream in (sys.stdout, sys.stderr):  # a terminal or pipe of ASCII shows "?" for what it cannot
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="replace")
+        with warnings.catch_warnings():  # it also puts showwarning back
+            warnings.simplefilter("always", CalibrantWarning)
+            warnings.showwarning = _once_each()
+            try:
+                code = super().main(*words, **extra)
+                if code == INTERRUPTED:
+                    raise typer.Abort
+                if sys.stdout is not None:
+                    sys.stdout.flush()
+            except CalibrantError as error:
+                _fail(str(error))
+            except OSError as error:
+                _fail(f"cannot read or write {error.filename or 'a file'}: {error.strerror or error!r}")
+            except MemoryError:
+                _fail("the data do not fit in memory; evaluate fewer rows or splits at a time")
+            except typer.Abort:  # what the library makes of a KeyboardInterrupt, in some versions by way of the code
+                _fail("stopped before the end; only what was finished is kept", INTERRUPTED)
+            except Exception as error:
+                if hasattr(error, "format_message"):  # an error of the command-line library
+                    _leave_misused(error)
+                _leave_crashed(error)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _once_each() -> Callable[..., None]:
+    """Return what shows the warnings of a command: each text once, however many steps give it."""
+    shown = set[str]()
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        if str(message) not in shown:
+            shown.add(str(message))
+            say("warning", str(message))
+
+    return show
+
+
+def _fail(sentence: str, code: int = USER_ERROR) -> NoReturn:
+    say("error", sentence)
+    sys.exit(code)
+
+
+def _leave_misused(error: Any) -> NoReturn:
+    """Leave with the sentence of a wrong call, or with the help where nothing was asked for."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        sys.exit(USER_ERROR)
+    where = f"see {error.ctx.command_path} --help" if getattr(error, "ctx", None) else "see calibrant --help"
+    _fail(f"{error.format_message().rstrip('.')}; {where}")
+
+
+def _leave_crashed(error: Exception) -> NoReturn:
+    """Leave with an error that no user caused, in one sentence with the line that raised it."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    if os.environ.get("CALIBRANT_TRACEBACK"):
+        traceback.print_exception(error)
+    place = f"{Path(last.filename).name}, line {last.lineno}"
+    what = f"Calibrant itself failed with {type(error).__name__}: {error} ({place})"
+    _fail(f"{what}; report it with the output of the same command under CALIBRANT_TRACEBACK=1", CRASH)
 
 
 main = typer.Typer(
@@ -26,9 +110,12 @@ main = typer.Typer(
     help=calibrant.__doc__,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,  # rendering the help by Rich takes longer than all else of it
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+for command in (demo, report, evaluate, compare, fit, apply, export, check, watch, methods):
+    main.command(short_help=(command.__doc__ or "").split("\n\n")[0])(command)
+main.add_typer(study, name="study")
 
 
 def _print_version(requested: bool) -> None:

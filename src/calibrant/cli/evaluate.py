@@ -2,95 +2,61 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-import calibrant
-from calibrant._files import shown
-from calibrant.cli._application import option, with_groups
-from calibrant.cli._io import (
-    Findings,
-    console,
-    print_json,
-    print_table,
-    say_json,
-    say_rows,
-    working,
-)
-from calibrant.cli._options import (
-    UNCALIBRATED,
-    AsJson,
-    Example,
-    Files,
-    Inputs,
-    OneFile,
-    SeveralLabels,
-    Source,
-    SplitRows,
-    among,
-    check_calibrator,
-    choose,
-    feature_names,
-    listed,
-    refuse_for_several,
-    typed_columns,
-)
-from calibrant.cli._streams import OnRay, parts_of, source_of, streams
+from calibrant.cli import options
+from calibrant.cli.show import print_json, print_line, print_rows, print_table, working
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
     from calibrant.data.predictions import Predictions
     from calibrant.evaluate.compare import Comparison
-    from calibrant.metrics import Metric, SumMetric
+    from calibrant.metrics import Metric
     from calibrant.report.tables import Row
 
-
-# a column of distinct values, such as an id, is no grouping; and every group costs a panel with its draws
-MOST_GROUPS = 200
+MOST_GROUPS = 200  # a column of distinct values, such as an id, is no grouping; and every group costs a panel
 SMALL_VALUES = 0.01  # below, a row is printed with five decimals
 
 
 def metric_names() -> list[str]:
-    """Return the names of the metrics, which are classes and no bases of some, without loading PyTorch."""
-    curves = ("RiskCoverage", "RocCurve")
-    return [one for one in listed("metrics") if one[0].isupper() and not one.endswith("Metric") and one not in curves]
+    """Return the names of the metrics that can be measured."""
+    from calibrant.cli.methods import members
+
+    return [name for name, _ in members("metrics")]
 
 
-complete_metric = among(metric_names)
-
-
-@dataclass(frozen=True)
-class MeasureOptions:
-    """What is measured: which split, after which calibrator, by which metrics, on which groups."""
-
-    split: str | None = option(None, "Only this split.")
-    calibrator: str | None = option(None, "Also after this calibrator.", "--calibrator", "-c")
-    metric: list[str] | None = option(
-        None,
-        "This metric instead of the panel, such as ECE:bins=20 or NLL; may be repeated.",
-        metavar="NAME[:OPTION=VALUE,…]",
-        autocompletion=complete_metric,
-    )
-    bins: int | None = option(None, "Bins of every metric that has some.", min=1)
-    by: list[str] | None = option(
-        None, "Also each group of these columns; may be repeated. Not for a streamed folder.", metavar="COLUMN,…"
-    )
-    draws: int = option(1000, "Draws for intervals and limits if calibrated; 0 leaves them out.", min=0)
-
-
-@with_groups
 def evaluate(
-    inputs: Inputs,
-    given: Files,
-    what: MeasureOptions,
-    as_json: AsJson = False,
-    multilabel: SeveralLabels = False,
-    on_ray: OnRay = False,
+    files: options.Files = None,
+    example: options.Example = None,
+    columns: options.Columns = None,
+    label: options.Label = None,
+    kind: options.Kind = None,
+    split: Annotated[str | None, typer.Option(help="Only this split.")] = None,
+    weights: options.Weights = None,
+    groups: options.Groups = None,
+    labels: options.LabelsFile = None,
+    on: options.On = None,
+    multilabel: options.SeveralLabels = False,
+    calibrator: options.Saved = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[:OPTION=VALUE,…]",
+            autocompletion=options.complete(metric_names),
+            help="This metric instead of the panel, such as ECE:bins=20 or NLL; may be repeated.",
+        ),
+    ] = None,
+    by: options.By = None,
+    draws: Annotated[
+        int, typer.Option(min=0, help="Draws for intervals and limits if calibrated; 0 leaves them out.")
+    ] = 1000,
+    as_json: options.AsJson = False,
 ) -> None:
     """Measure accuracy, log-loss and calibration of every split.
 
@@ -109,134 +75,109 @@ def evaluate(
 
         calibrant evaluate labels.csv --multilabel --columns 'p_*' --label 'y_*' --kind probs
     """
-    if multilabel:
-        refuse_for_several("metric", "bins", "by")
-    for text in what.metric or []:
-        choose(text.partition(":")[0], metric_names(), option="--metric", listing="calibrant methods metrics")
-    check_calibrator(what.calibrator)
-    sources = given.sources(inputs)
+    reading = options.Reading(columns, label, kind, weights, groups, labels, on)
+    sources = reading.sources(files, example)
+    if multilabel and (metric or by):
+        raise InputError("--metric and --by have no effect with --multilabel; leave them out")
 
-    from calibrant.cli._calibrators import calibrator_facts, load_fitted
+    from calibrant.evaluate import label_table
     from calibrant.report.model import in_one_line
+    from calibrant.report.tables import measure
 
-    fitted = load_fitted(what.calibrator, several=multilabel)
-    panel = Panel.of(what.metric or [], what.bins)
-    found = Findings(notes=[] if fitted is None else [f"after: {in_one_line(fitted)}"])
+    chosen = [parse_metric(text) for text in metric or []] or None
+    fitted = options.load_calibrator(calibrator, several=multilabel)
+    name = None if fitted is None else in_one_line(fitted)
+    notes = [] if name is None else [f"after: {name}"]
+    rows, tables = list["Row"](), dict[tuple[str, str, str | None], Any]()
+    features = [] if multilabel else [*options.names_in(by), *options.feature_names(fitted)]
     for source in sources:
-        if not multilabel and streams(source.path, "by"):
-            found.rows += _streamed_rows(source, inputs, what, panel, fitted, on_ray=on_ray)
+        if not multilabel and options.is_streamed(source):
+            options.refuse_streamed(source, by=by)
+            rows += _streamed_rows(source, reading, split, chosen, fitted, draws=draws)
             continue
-        with working(f"measuring {source.shown}"):
-            _measure_file(found, source, inputs, what, panel, fitted, several=multilabel)
+        contents = reading.contents(source, features=features, several=multilabel)
+        parts = contents.splits if split is None else {split: contents.splits[contents.find(split)]}
+        for part, whole in parts.items():
+            for data, group in [(whole, None), *_groups_of(whole, options.names_in(by))]:
+                states = (
+                    {None: data}
+                    if fitted is None
+                    else {None: data, name: data.calibrated_by(fitted, allow_fit_rows=True)}
+                )
+                for state, held in states.items():
+                    with working(f"measuring {source.shown}"):
+                        more: dict[str, Any] = {"metrics": chosen, "group": group} if not multilabel else {}
+                        rows += measure(held, file=source.shown, split=part, calibrator=state, draws=draws, **more)
+                        if multilabel:
+                            with suppress(InputError):  # too few groups of rows: the panel says so
+                                tables[source.shown, part, state] = label_table(held)
+            if fitted is not None and _was_fitted_on(whole, fitted):
+                notes.append(f"{source.shown}, {part}: the calibrator was fitted on these rows; evaluate it on others.")
     if as_json:
-        said = None if fitted is None else calibrator_facts(fitted)
-        say_json(found.rows, fitted=said, extra=found.plain if multilabel else None)
+        from calibrant.cli.fit import calibrator_facts
+
+        found = {"rows": [row.plain() for row in rows], "fitted": None if fitted is None else calibrator_facts(fitted)}
+        print_json(found | (labels_as_json(tables) if multilabel else {}))
     else:
-        say_rows(found.rows, notes=found.notes, labels=found.labels)
+        print_rows(rows, notes=notes, labels=tables)
 
 
 def _streamed_rows(
-    source: Source, inputs: Inputs, what: MeasureOptions, panel: Panel, calibrator: Any, *, on_ray: bool
+    source: options.Source, reading: options.Reading, split: str | None, chosen: Any, fitted: Any, *, draws: int
 ) -> Iterator[Row]:
-    """Yield figures over the splits of streamed data, before and after ``calibrator``."""
+    """Yield figures over the splits of streamed data, before and after a calibrator."""
     from calibrant import scale
+    from calibrant.metrics import SumMetric
     from calibrant.report.model import as_text
     from calibrant.report.tables import panel_rows
 
-    # before and after; without a calibrator the two are one
-    states, metrics = dict.fromkeys((None, calibrator)), panel.sums(source.shown)
-    for part, path in parts_of(source.path, what.split).items():
-        for fitted in states:
-            with working(f"measuring {shown(path)}"):
-                rows = source_of(path, inputs, on_ray=on_ray)
-                figures = scale.evaluate(rows, metrics=metrics, calibrator=fitted, draws=what.draws)
-            place = {"file": shown(source.path), "split": part, "calibrator": as_text(fitted)}
-            yield from panel_rows(figures, metrics, **place)
+    metrics = chosen or scale.sum_metrics()
+    if strange := [one for one in metrics if not isinstance(one, SumMetric)]:
+        raise InputError(f"{strange[0]!r} needs all rows at once, and {source.shown} is streamed; name another metric")
+    for part, path in options.streamed_splits(source, split).items():
+        for calibrator in dict.fromkeys((None, fitted)):
+            with working(f"measuring {path}"):
+                batches = reading.batches(source, path)
+                figures = scale.evaluate(batches, metrics=metrics, calibrator=calibrator, draws=draws)
+            yield from panel_rows(figures, metrics, file=source.shown, split=part, calibrator=as_text(calibrator))
 
 
-def _measure_file(
-    found: Findings,
-    source: Source,
-    inputs: Inputs,
-    what: MeasureOptions,
-    panel: Panel,
-    calibrator: Any,
-    *,
-    several: bool,
-) -> None:
-    """Add the figures of a file's splits (or of one) and their groups, and notes on splits that the calibrator was fitted on."""
-    from calibrant.cli._calibrators import fitted_on
-    from calibrant.report.model import in_one_line
+def _groups_of(data: Any, columns: Sequence[str]) -> Iterator[tuple[Any, str]]:
+    """Yield (its rows, ``region=EU``) for every value of the columns beside a split."""
+    import numpy as np
+    import torch
 
-    columns = typed_columns(what.by) or []
-    how: dict[str, Any] = {"several": several, "features": [] if several else [*columns, *feature_names(calibrator)]}
-    if what.split is None:
-        chosen = inputs.parts(source, **how)
-    else:
-        chosen = {what.split: inputs.read(source, what.split, **how)}
-    for name, rows in chosen.items():
-        data = rows.data
-        parts: list[tuple[Any, str | None]] = [(data, None), *by_column(rows, columns)]
-        for part, group in parts:
-            measured: dict[str, Any] = {"file": source.shown, "split": name, "draws": what.draws, "group": group}
-            measured |= {} if several else {"metrics": panel.metrics_for(part)}
-            found.measure(part, **measured)
-            if calibrator is not None:
-                after = part.calibrated_by(calibrator, allow_fit_rows=True)
-                found.measure(after, calibrator=in_one_line(calibrator), **measured)
-        if calibrator is not None and fitted_on(data, calibrator):
-            note = "the calibrator was fitted on these rows; evaluate it on others."
-            found.notes.append(f"{source.shown}, {name}: {note}")
+    for column in columns:
+        if column not in (data.features or {}):
+            raise InputError(f"this split has no column {column!r}; leave it out, or name another split")
+        values, codes = np.unique(np.asarray(data.features[column]).astype(str), return_inverse=True)
+        if len(values) > MOST_GROUPS:
+            raise InputError(f"{column!r} has {len(values)} values, and at most {MOST_GROUPS} groups are measured")
+        for code, value in enumerate(values.tolist()):
+            yield data[torch.from_numpy(np.flatnonzero(codes == code))], f"{column}={value}"
 
 
-@dataclass(frozen=True)
-class Panel:
-    """Which metrics are measured: those named, or the panel; ``bins`` replaces the number of bins of each that has some."""
+def _was_fitted_on(data: Any, calibrator: Any) -> bool:
+    from calibrant.data.leakage import check_not_fitted_on
+    from calibrant.errors import LeakError
 
-    named: tuple[Metric, ...]
-    bins: int | None
+    try:
+        check_not_fitted_on(data.logits, calibrator.fit_rows, None if calibrator.multi_label else data.labels)
+    except LeakError:
+        return True
+    return False
 
-    @classmethod
-    def of(cls, texts: Sequence[str], bins: int | None) -> Panel:
-        """Return what ``--metric`` and ``--bins`` say.
 
-        Raises:
-            InputError: For a metric or an option of it that does not exist, or bins where no metric has any.
-        """
-        named = tuple(parse_metric(text) for text in texts)
-        if bins is not None and named and not any(_binned(metric) for metric in named):
-            raise InputError("a metric with bins beside --bins", f"{', '.join(texts)}", "leave it out")
-        return cls(named, bins)
+def labels_as_json(tables: Any) -> dict[str, Any]:
+    """Return what is known of every label, and the test of the worst, as JSON data."""
+    from calibrant._core.config import json_data
 
-    def metrics_for(self, data: Predictions) -> list[Metric]:
-        """Return the metrics to measure on ``data``."""
-        from calibrant.evaluate import default_metrics
-
-        return [_rebinned(metric, self.bins) for metric in self.named or default_metrics(data)]
-
-    def sums(self, file: str) -> list[SumMetric[Any]]:
-        """Return the metrics to measure on streamed rows: sums alone.
-
-        Args:
-            file: What messages call the data.
-
-        Raises:
-            InputError: For a metric that needs all rows at once.
-        """
-        from calibrant.metrics import SumMetric
-        from calibrant.scale import sum_metrics
-
-        chosen = [_rebinned(metric, self.bins) for metric in self.named or sum_metrics()]
-        found = []
-        for metric in chosen:
-            if not isinstance(metric, SumMetric):
-                raise InputError(
-                    f"metrics that are sums for {file}, which is streamed",
-                    f"{metric!r}",
-                    f"name one of {', '.join(type(one).__name__ for one in sum_metrics())}",
-                )
-            found.append(metric)
-        return found
+    rows, tests = [], []
+    for (file, split, calibrator), table in tables.items():
+        place = {"file": file, "split": split, "calibrator": calibrator}
+        rows += [place | json_data(row) for row in table.rows]
+        tests.append(place | {"p_value": table.p_value, "verdict": table.verdict})
+    return {"labels": rows, "worst_label": tests}
 
 
 def parse_metric(text: str) -> Metric:
@@ -245,72 +186,41 @@ def parse_metric(text: str) -> Metric:
     Raises:
         InputError: If there is no such metric, or no such option.
     """
-    from calibrant import metrics
-    from calibrant._core.config import build
-    from calibrant.binning import EqualMass, EqualWidth
+    from calibrant import binning, metrics
 
     name, _, rest = text.partition(":")
-    options = dict(_option_of(part, name) for part in rest.split(",") if part.strip())
-    known = {field.name for field in dataclasses.fields(getattr(metrics, name))}
-    if "binning" in known and options.keys() & {"bins", "binning"}:
-        count = {"bins": options.pop("bins")} if "bins" in options else {}
-        table = {"type": options.pop("binning", "EqualWidth"), **count}
-        options["binning"] = build(table, families=[], classes=(EqualWidth, EqualMass))
-    if strange := sorted(set(options) - known):
-        may = ", ".join(sorted(known | ({"bins"} if "binning" in known else set()))) or "none"
-        raise InputError(f"options of {name} among {may}", f"{strange[0]!r}", "leave it out")
-    return build({"type": name, **options}, families=[metrics])  # type: ignore[no-any-return]
-
-
-def by_column(rows: SplitRows, columns: Sequence[str]) -> Iterator[tuple[Predictions, str]]:
-    """Yield (its rows, ``region=EU``) for every value of the ``columns`` beside a split.
-
-    Raises:
-        InputError: If a column is missing, has too many values, or does not lie beside the rows.
-    """
-    import numpy as np
-    import torch
-
-    for column in columns:
-        found, codes = np.unique(rows.column(column).astype(str), return_inverse=True)
-        if len(found) > MOST_GROUPS:
-            got = f"{len(found)} values of {column!r}"
-            raise InputError(f"at most {MOST_GROUPS} groups", got, "name a column of few values")
-        for place, value in enumerate(found.tolist()):
-            yield rows.data[torch.from_numpy(np.flatnonzero(codes == place))], f"{column}={value}"
-
-
-def _option_of(part: str, name: str) -> tuple[str, Any]:
-    key, sign, value = part.partition("=")
-    if not sign or not key.strip():
-        raise InputError(f"options of {name} as option=value", f"{part!r}", f"write {name}:bins=20")
+    options.choose(name, metric_names(), option="--metric")
+    fields: dict[str, Any] = {}
+    for key, _, value in (part.partition("=") for part in rest.split(",") if part):
+        fields[key.strip()] = value.strip()
+        with suppress(ValueError):  # what is no JSON is text
+            fields[key.strip()] = json.loads(value)
     try:
-        return key.strip(), json.loads(value)
-    except (ValueError, RecursionError):  # no JSON, or a number of thousands of digits: text
-        return key.strip(), value.strip()
+        if fields.keys() & {"bins", "binning"}:
+            make = {"EqualWidth": binning.EqualWidth, "EqualMass": binning.EqualMass}[
+                fields.get("binning", "EqualWidth")
+            ]
+            fields["binning"] = make(fields.pop("bins")) if "bins" in fields else make()
+        return getattr(metrics, name)(**fields)  # type: ignore[no-any-return]
+    except (TypeError, ValueError, KeyError) as error:
+        raise InputError(f"--metric {text!r} has an unknown option or a wrong value: {error}") from error
 
 
-def _binned(metric: Metric) -> bool:
-    from calibrant.binning import EqualMass, EqualWidth
-
-    return isinstance(getattr(metric, "binning", None), EqualWidth | EqualMass)
-
-
-def _rebinned(metric: Any, bins: int | None) -> Any:
-    if bins is None or not _binned(metric):
-        return metric
-    return dataclasses.replace(metric, binning=dataclasses.replace(metric.binning, bins=bins))
-
-
-@with_groups
 def compare(
-    inputs: Inputs,
     a: Annotated[str, typer.Argument(metavar="A", help="Predictions; or, before a FILE, a calibrator or 'none'.")],
     b: Annotated[str, typer.Argument(metavar="B", help="The same of B.")],
-    file: Annotated[str | None, typer.Argument(help="Predictions to apply the calibrators A and B to.")] = None,
-    example: Example = None,
-    split: str = option("test", "The split to compare on."),
-    as_json: AsJson = False,
+    file: Annotated[
+        str | None, typer.Argument(metavar="FILE", help="Predictions to apply the calibrators A and B to.")
+    ] = None,
+    example: options.Example = None,
+    columns: options.Columns = None,
+    label: options.Label = None,
+    kind: options.Kind = None,
+    split: options.Split = "test",
+    weights: options.Weights = None,
+    groups: options.Groups = None,
+    on: options.On = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Compare B with A on the same rows: differences, intervals, and paired tests.
 
@@ -326,36 +236,34 @@ def compare(
 
         calibrant compare none c.safetensors --example cifar10
     """
-    base = None
-    if file is not None or example is not None:
-        for name in (a, b):
-            check_calibrator(name)
-        base = OneFile(file, example).source(inputs)
-    elif UNCALIBRATED in (a, b):
-        raise InputError(f"{UNCALIBRATED!r} stands for no calibrator; name the FILE that the other is applied to")
-    sources = [] if base is not None else inputs.sources([a, b])
+    reading = options.Reading(columns, label, kind, weights, groups)
+    base = reading.source(file, example) if file is not None or example is not None else None
+    if base is None and options.NONE in (a, b):
+        raise InputError(f"{options.NONE!r} stands for no calibrator; name the FILE that the other is applied to")
+    sources = [] if base is not None else reading.sources([a, b])
 
     from calibrant.evaluate import compare as compare_predictions
 
     with working("comparing"):
         if base is None:
-            pair = _matched(*sources, split=split, inputs=inputs)
+            pair = _matched(sources, reading, split=split, on=on)
         else:
-            paths = [None if name == UNCALIBRATED else calibrant.load(name) for name in (a, b)]
-            names = [name for one in paths for name in feature_names(one)]
-            rows = inputs.read(base, split, features=names)
-            pair = [rows.through(one) for one in paths]
+            fitted = [options.load_calibrator(None if name == options.NONE else name) for name in (a, b)]
+            rows = reading.rows(base, split, features=[name for one in fitted for name in options.feature_names(one)])
+            pair = [rows if one is None else rows.calibrated_by(one) for one in fitted]
         found = compare_predictions(*pair)
     if as_json:
         print_json({"a": a, "b": b, "on": None if base is None else base.shown, "split": split, **asdict(found)})
-    else:
-        screen = console()
-        header = ("metric", "A", "B", "B − A", "interval", "p")
-        print_table(screen, header, _comparison_rows(found), title=f"n = {found.n:,}")
-        screen.print(f"A: {a}\nB: {b}\n\n{found.verdict}")
+        return
+    print_line(found.verdict, style="bold")
+    header = ("metric", "A", "B", "B − A", "interval", "p")
+    print_table(header, _comparison_rows(found), title=f"n = {found.n:,}")
+    print_line(f"A: {a}\nB: {b}")
 
 
-def _matched(a: Source, b: Source, *, split: str, inputs: Inputs) -> list[Predictions]:
+def _matched(
+    sources: Sequence[options.Source], reading: options.Reading, *, split: str, on: str | None
+) -> list[Predictions]:
     """Return the rows of two files in one order.
 
     Raises:
@@ -364,18 +272,16 @@ def _matched(a: Source, b: Source, *, split: str, inputs: Inputs) -> list[Predic
     import numpy as np
 
     from calibrant.data.io import CALIBRATED, find_rows, refuse_other_rows
-    from calibrant.data.tables import Arrays
 
-    on, inputs = inputs.on, dataclasses.replace(inputs, on=inputs.on if inputs.labels else None)
-    contents = [inputs.contents(one, features=[on] if on else ()) for one in (a, b)]
+    contents = [reading.contents(one, features=[on] if on else ()) for one in sources]
     first, second = (one.splits[one.find(split)] for one in contents)
     if on is not None:
         keys = [np.asarray((data.features or {})[on]) for data in (first, second)]
-        return [first, second[find_rows(*keys, on=on, name=b.shown)]]
+        places = find_rows(*keys, on=on, name=sources[1].shown)
+        return [replace(data, features=None) for data in (first, second[places])]
     one, two = (found.parts[0] for found in contents)
-    if not isinstance(one.table, Arrays) and not isinstance(two.table, Arrays):
-        added = [name for name in one.table.names if name.startswith(CALIBRATED)]
-        refuse_other_rows(one.table, two.table, scores={*one.columns, *two.columns, *added})
+    added = [name for part in (one, two) for name in part.table.names if name.startswith(CALIBRATED)]
+    refuse_other_rows(one.table, two.table, scores={*one.columns, *two.columns, *added})
     return [first, second]
 
 

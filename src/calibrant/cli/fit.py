@@ -1,85 +1,52 @@
-"""``calibrant fit``: learn a calibrator from the validation split."""
+"""``calibrant fit``, ``apply`` and ``export``: learn a calibrator, use it on a file, and write it as an ONNX model."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+import math
+import re
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from calibrant._files import shown
-from calibrant.cli._application import option, with_groups
-from calibrant.cli._io import (
-    STREAM,
-    Findings,
-    check_output,
-    say_evidence,
-    say_json,
-    say_rows,
-    working,
-    writable,
-)
-from calibrant.cli._options import (
-    AsJson,
-    Inputs,
-    OneFile,
-    SeveralLabels,
-    Source,
-    choose_method,
-    complete_method,
-    feature_names,
-    refuse_for_several,
-    typed_columns,
-)
-from calibrant.cli._streams import OnRay, parts_of, source_of, streams
+from calibrant.cli import options
+from calibrant.cli.show import print_json, print_line, print_rows, print_table, working
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
-    from calibrant.calibrators import Calibrator, MultiLabelCalibrator
-
+    from calibrant.calibrators.auto import Evidence
+    from calibrant.metrics import Metric
+    from calibrant.report.tables import Row
 
 ADVICE = "evaluate it on others, with `calibrant evaluate FILE --calibrator C{}`."
+Calibrator = Annotated[str, typer.Argument(help="A calibrator that `calibrant fit` saved.")]
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """Which calibrator is fitted, and on what."""
-
-    method: str | None = option(
-        None, "A calibrator of `calibrant methods`; auto if left out.", "--method", "-m", autocompletion=complete_method
-    )
-    features: str | None = option(
-        None,
-        "Feature columns that GroupScaling or FeatureScaling (for numbers) calibrates by, as a,b, or all.",
-    )
-    split: str = option("val", "The split to fit on: never the one you will evaluate on.")
-
-    @property
-    def columns(self) -> list[str] | None:
-        """The columns that ``--features`` names."""
-        return typed_columns(None if self.features is None else [self.features], option="--features")
-
-    def make(self, method: str) -> Calibrator:
-        """Return the calibrator of this name, with what was asked for."""
-        from calibrant.cli._calibrators import make_calibrator
-
-        return make_calibrator(method, features=self.columns)
-
-
-@with_groups
 def fit(
-    inputs: Inputs,
     output: Annotated[str, typer.Option("--output", "-o", help="Where to save it (.safetensors); - writes stdout.")],
-    given: OneFile,
-    chosen: Chosen,
-    as_json: AsJson = False,
-    multilabel: SeveralLabels = False,
-    on_ray: OnRay = False,
+    file: options.File = None,
+    example: options.Example = None,
+    method: options.Method = None,
+    features: Annotated[
+        str | None, typer.Option(help="Columns that GroupScaling or FeatureScaling calibrates by, as a,b, or all.")
+    ] = None,
+    columns: options.Columns = None,
+    label: options.Label = None,
+    kind: options.Kind = None,
+    split: Annotated[str, typer.Option(help="The split to fit on: never the one you will evaluate on.")] = "val",
+    weights: options.Weights = None,
+    groups: options.Groups = None,
+    labels: options.LabelsFile = None,
+    on: options.On = None,
+    multilabel: options.SeveralLabels = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Fit a calibrator on the validation split and print its effect there.
 
-    A folder of Parquet files is streamed: any number of rows, in bounded memory. The automatic choice
-    compares its candidates on a random sample if there are many rows, and fits the chosen one on all rows.
+    A folder of Parquet files is streamed: any number of rows, in bounded memory. The automatic choice compares its candidates on
+    a random sample if there are many rows, and fits the chosen one on all rows.
 
     Examples:
 
@@ -95,87 +62,223 @@ def fit(
 
         calibrant fit labels.npz --multilabel -o c.safetensors
     """
-    if multilabel:
-        refuse_for_several("features")
-    if as_json and output == STREAM:
+    if as_json and output == options.STREAM:
         raise InputError("--json and the calibrator cannot both go to stdout; name a file by --output")
-    choose_method(chosen.method)
-    source = given.source(inputs)
-    check_output(output, inputs=[source.path], suffixes=[".safetensors"], what="a calibrator")
+    reading = options.Reading(columns, label, kind, weights, groups, labels, on)
+    source = reading.source(file, example)
+    options.check_output(output, inputs=[source.path, labels], suffixes=[".safetensors"], what="a calibrator")
 
     from calibrant.calibrators import MultiLabelCalibrator
-    from calibrant.cli._calibrators import AUTO, OF_LABELS
     from calibrant.data.record import need_features
 
-    if not multilabel and streams(source.path, "features"):
-        _fit_on_disk(source, inputs, chosen, output=output, as_json=as_json, on_ray=on_ray)
-        return
-    method = chosen.method if chosen.method is not None else OF_LABELS if multilabel else AUTO
-    made = chosen.make(method)
-    rows = inputs.read(source, chosen.split, several=multilabel, features=[] if multilabel else feature_names(made))
-    if not multilabel and made.needs_features:
-        need_features(rows.data)
-    with writable(output, suffix=".safetensors") as path:
-        with working(f"fitting {method} on {len(rows.data):,} rows"):
-            one_for_all = MultiLabelCalibrator(made) if multilabel else made
-            calibrator, found = _fit_and_measure(rows.data, one_for_all, file=source.shown, split=rows.split)
+    name = method or (options.OF_LABELS if multilabel else options.AUTO)
+    calibrator: Any = options.make_calibrator(name, features=options.names_in([features]) if features else None)
+    figures: list[Row] = []
+    with options.writable(output, suffix=".safetensors") as path:
+        if not multilabel and options.is_streamed(source):
+            options.refuse_streamed(source, features=features)
+            if calibrator.needs_features:
+                raise InputError(f"{name} needs features, which streamed rows have not; fit it on a sample in memory")
+            [(split, place)] = options.streamed_splits(source, split).items()
+            with working(f"fitting {place}"):
+                calibrator.fit(reading.batches(source, place))
+        else:
+            contents = reading.contents(
+                source, features=[] if multilabel else options.feature_names(calibrator), several=multilabel
+            )
+            split = contents.find(split)
+            rows = contents.splits[split]
+            if not multilabel and calibrator.needs_features:
+                need_features(rows)
+            with working(f"fitting {name} on {len(rows):,} rows"):
+                calibrator = (MultiLabelCalibrator(calibrator) if multilabel else calibrator).fit(rows)
+                figures = _figures(rows, calibrator, file=source.shown, split=split)
         calibrator.save(path)
-    _say_what_was_fitted(calibrator, found, output=output, split=rows.split, as_json=as_json)
+    if as_json:
+        facts = calibrator_facts(calibrator) | {"split": split, "path": output}
+        print_json({"rows": [row.plain() for row in figures], "fitted": facts})
+        return
+    to_stderr = output == options.STREAM
+    if evidence := evidence_of(calibrator):
+        _print_evidence(evidence, err=to_stderr)
+    notes = [f"{_in_words(calibrator)}, fitted on {'all rows' if split == 'all' else split}, saved to {output}"]
+    if figures:
+        advice = ADVICE.format("" if split == "all" else " --split test")
+        notes.append(f"These are the {figures[0].n:,} rows it was fitted on: {advice}")
+    print_rows(figures, notes=notes, err=to_stderr)
 
 
-def _fit_on_disk(source: Source, inputs: Inputs, chosen: Chosen, *, output: str, as_json: bool, on_ray: bool) -> None:
-    """Fit on streamed rows, save the calibrator and say what was fitted."""
-    from calibrant.cli._calibrators import AUTO
-
-    [(part, place)] = parts_of(source.path, chosen.split).items()
-    made = chosen.make(chosen.method or AUTO)
-    if made.needs_features:
-        raise InputError(
-            "a calibrator of logits alone for streamed rows",
-            type(made).__name__,
-            "fit it on a sample that fits in memory",
-        )
-    with writable(output, suffix=".safetensors") as path:
-        with working(f"fitting {shown(place)}"):
-            fitted = made.fit(source_of(place, inputs, on_ray=on_ray))
-        fitted.save(path)
-    _say_what_was_fitted(fitted, Findings(), output=output, split=part, as_json=as_json)
-
-
-def _fit_and_measure(data: Any, made: Any, *, file: str, split: str) -> tuple[Any, Findings]:
-    """Return the calibrator ``made`` fitted on ``data``, and figures there before and after: of one class accuracy, NLL and ECE."""
-    from calibrant.data.predictions import Predictions
+def _figures(data: Any, calibrator: Any, *, file: str, split: str) -> list[Row]:
+    """Return the figures of rows before and after a calibrator: of one class accuracy, NLL and ECE, of several labels all."""
     from calibrant.metrics import ECE, NLL, Accuracy
     from calibrant.report.model import in_one_line
+    from calibrant.report.tables import measure
 
-    shown = [Accuracy(), NLL(), ECE()] if isinstance(data, Predictions) else None  # all of several labels
-    calibrator, found = made.fit(data), Findings()
-    found.measure(data, file=file, split=split, metrics=shown)
+    metrics: list[Metric] | None = None if calibrator.multi_label else [Accuracy(), NLL(), ECE()]
     after = data.calibrated_by(calibrator, allow_fit_rows=True)
-    found.measure(after, file=file, split=split, metrics=shown, calibrator=in_one_line(calibrator))
-    return calibrator, found
+    states = {None: data, in_one_line(calibrator): after}
+    return [
+        row
+        for name, rows in states.items()
+        for row in measure(rows, file=file, split=split, calibrator=name, metrics=metrics)
+    ]
 
 
-def _say_what_was_fitted(
-    calibrator: Calibrator | MultiLabelCalibrator,
-    found: Findings,
-    *,
-    output: str,
-    split: str,
-    as_json: bool,
+def _in_words(calibrator: Any) -> str:
+    """Return a calibrator in one line; of several labels how many of them, and how many keep the calibrator of all."""
+    from calibrant.report.model import in_one_line
+
+    if not calibrator.multi_label:
+        return in_one_line(calibrator)
+    kept = sum(fact.pooled == 1 for fact in calibrator.labels_fitted)
+    return f"{len(calibrator.names)} labels through {type(calibrator.base).__name__}, {kept} as the pool"
+
+
+def calibrator_facts(calibrator: Any) -> dict[str, Any]:
+    """Return class, configuration and learned numbers as JSON data; of several labels what each was fitted on."""
+    from calibrant._core.config import json_data, to_plain
+    from calibrant.errors import NotFittedError
+    from calibrant.report.model import in_one_line
+
+    facts: dict[str, Any] = {"type": type(calibrator).__name__, "repr": in_one_line(calibrator)}
+    if calibrator.multi_label:
+        return facts | {"labels": [asdict(fact) for fact in calibrator.labels_fitted]}
+    learned = {}
+    for cls in reversed(type(calibrator).__mro__):
+        # of our own classes: what nn.Module has as properties was not learned
+        for name, member in vars(cls).items() if cls.__module__.startswith("calibrant.") else ():
+            if isinstance(member, property) and name != "fitted":
+                with suppress(NotFittedError):  # priors that a further step learns
+                    learned[name] = getattr(calibrator, name)
+    numbers = {name: value for name, value in learned.items() if isinstance(value, bool | int | float | str)}
+    facts |= {"config": json_data(to_plain(calibrator.config())), "learned": json_data(numbers)}
+    return facts | {"evidence": json_data(evidence_of(calibrator))}
+
+
+def evidence_of(calibrator: Any) -> Evidence | None:
+    """Return why an automatic choice fell as it did, or None for any other calibrator."""
+    from calibrant.calibrators import AutoCalibrator
+
+    return calibrator.evidence if isinstance(calibrator, AutoCalibrator) else None
+
+
+def _print_evidence(evidence: Evidence, *, err: bool) -> None:
+    """Print what an automatic choice weighed."""
+    print_line(f"auto: {evidence.verdict}", style="bold", err=err)
+    rows = []
+    for trial in evidence.trials:
+        if math.isfinite(trial.loss):
+            # without settings, which may hold names in parentheses; the stages of a chain have none of their own
+            plain = re.sub(r"\([^()]*=[^()]*\)", "", re.sub(r"\([^()]*\)", "", trial.name))
+            rows.append([plain, f"{trial.loss:.4f}", f"{trial.gain:+.4f}", f"{trial.error:.4f}", f"{trial.weight:.2f}"])
+    print_table(("tried", "log-loss", "gain", "± s.e.", "weight"), rows, err=err)
+
+
+def apply(
+    calibrator: Calibrator,
+    output: Annotated[str, typer.Option("--output", "-o", help="Where to write it; - writes stdout.")],
+    file: options.File = None,
+    columns: options.Columns = None,
+    label: options.Label = None,
+    kind: options.Kind = None,
+    multilabel: options.SeveralLabels = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Put calibrated scores in the place of a table's scores.")
+    ] = False,
 ) -> None:
-    """Say what was fitted on a split, "all" of a file without any; to stderr where stdout takes the calibrator itself."""
-    from calibrant.calibrators import MultiLabelCalibrator
-    from calibrant.cli._calibrators import calibrator_facts, evidence_of, in_words
+    """Write the file with calibrated probabilities or logits, as the file holds them; all else in it is unchanged.
 
-    if as_json and output != STREAM:
-        extra = found.plain if isinstance(calibrator, MultiLabelCalibrator) else None
-        say_json(found.rows, fitted=calibrator_facts(calibrator) | {"split": split, "path": output}, extra=extra)
-        return
-    if evidence := evidence_of(calibrator):
-        say_evidence(evidence, err=output == STREAM)
-    notes = [f"{in_words(calibrator)}, fitted on {'all rows' if split == 'all' else split}, saved to {output}"]
-    if found.rows:
-        advice = ADVICE.format(" --split test" if split != "all" else "")
-        notes.append(f"These are the {found.rows[0].n:,} rows it was fitted on: {advice}")
-    say_rows(found.rows, err=output == STREAM, notes=notes)
+    A table gets a column calibrated_p_cat for its column p_cat, in its own format; arrays of scores are replaced. Rows need no
+    labels. A folder of Parquet files becomes a folder of files of the same names, of any number of rows, in bounded memory.
+
+    Examples:
+
+        calibrant apply c.safetensors scores.csv -o calibrated.csv
+
+        calibrant apply c.safetensors scores.csv --columns cat,dog,fox --kind probs -o calibrated.csv
+
+        calibrant apply c.safetensors predictions.npz -o calibrated.npz
+
+        calibrant apply c.safetensors folder/ -o calibrated/
+
+        cat predictions.npz | calibrant apply c.safetensors - -o - > calibrated.npz
+    """
+    reading = options.Reading(columns, label, kind)
+    source = reading.source(file)
+    streamed = not multilabel and options.is_streamed(source)
+    if not streamed:
+        options.check_output(output, inputs=[calibrator, source.path])
+
+    from calibrant import scale
+    from calibrant._files import shown
+
+    fitted = options.load_calibrator(calibrator, several=multilabel)
+    with working(f"calibrating {source.shown}"):
+        if streamed:
+            options.refuse_streamed(source, replace=replace)
+            if output == options.STREAM:
+                raise InputError(f"{source.shown} is streamed into files; name a folder by --output")
+            scale.apply(fitted, reading.batches(source, Path(source.path)), output)
+        else:
+            with options.path_or_stdin(source.path) as path:
+                suffix = Path(path).suffix.lower()
+                if output != options.STREAM and Path(output).suffix.lower() != suffix:
+                    raise InputError(
+                        f"{source.shown} comes back in its own format; name an output that ends in {suffix}"
+                    )
+                with options.writable(output, suffix=suffix) as target:
+                    _write_calibrated(fitted, path, Path(target), reading, instead=replace)
+    print_line(f"{source.shown} through {_in_words(fitted)} to {shown(output)}", style="dim", err=True)
+
+
+def _write_calibrated(fitted: Any, path: str, target: Path, reading: options.Reading, *, instead: bool) -> None:
+    from calibrant.data.io import CALIBRATED, Mapped, calibrated_columns, read_contents
+    from calibrant.data.tables import Arrays, open_table
+
+    table = open_table(path)
+    features = [] if fitted.multi_label else options.feature_names(fitted)
+    mapped = Mapped(reading.columns, reading.label, reading.kind, features=features, multilabel=fitted.multi_label)
+    found = read_contents(table, mapped, labelled=False)
+    prefix = "" if instead or isinstance(table, Arrays) else CALIBRATED
+    columns: dict[str, Any] = {}
+    for part, data in zip(found.parts, found.splits.values(), strict=True):
+        # every row is passed through, the fitted ones too: nothing is measured here
+        after = data.calibrated_by(fitted, allow_fit_rows=True)
+        for name, values in calibrated_columns(part, after).items():
+            new = part.stem + (prefix if name != "decision" else "") + name
+            if prefix and new != name and new in table.places:
+                raise InputError(f"{table.name} has a column {new!r} already; name a file without it")
+            columns[new] = values
+    table.write(target, columns)
+
+
+def export(
+    calibrator: Calibrator,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write it: a name that ends in .onnx.")],
+    kind: Annotated[Literal["logits", "probs"], typer.Option(help="What the served model takes.")] = "logits",
+    class_names: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A text file with one class name per line, in order.")
+    ] = None,
+) -> None:
+    """Write a calibrator as an ONNX model from logits or probabilities to calibrated probabilities.
+
+    The model has one input, ``logits`` or ``given_probs``, and the output ``probs``. onnxruntime and NumPy run it, in a service
+    of a few megabytes.
+
+    Examples:
+
+        calibrant export c.safetensors -o c.onnx
+
+        calibrant export c.safetensors -o c.onnx --kind probs --class-names names.txt
+    """
+    from calibrant._files import read_text, shown
+
+    options.check_output(output, inputs=[calibrator, class_names], suffixes=[".onnx"], what="an ONNX model")
+    lines = [] if class_names is None else read_text(class_names).splitlines()
+    names = [line.strip() for line in lines if line.strip()] or None
+    with working(f"exporting {shown(calibrator)}"):
+        import calibrant
+        from calibrant.adapters.onnx import export_served
+
+        export_served(calibrant.load(calibrator), output, kind=kind, class_names=names)
+    print_line(f"{shown(calibrator)} written to {shown(output)}: {kind} in, probs out", style="dim", err=True)

@@ -2,89 +2,62 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from calibrant._files import shown
-from calibrant.cli._application import option, with_groups
-from calibrant.cli._io import check_output, console, working, writable
-from calibrant.cli._options import (
-    Files,
-    Inputs,
-    SeveralLabels,
-    Source,
-    SplitRows,
-    check_calibrator,
-    choose_method,
-    complete_method,
-    feature_names,
-    refuse_for_several,
-    refuse_typed,
-    typed_columns,
-)
+from calibrant.cli import options
+from calibrant.cli.show import print_line, working
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
     from calibrant.data.io import Contents
     from calibrant.data.predictions import Predictions
-    from calibrant.report import Model
-    from calibrant.report.labels import LabelReport
 
-
-NONE = "none"
 FEWEST_TO_CUT = 200  # rows of a file without splits, below which a half of them is too few to fit on or to show
 
 
 @dataclass(frozen=True)
 class Fitting:
-    """Which calibrator a report is on: a saved one, or one fitted on a split of the file; and the split it is evaluated on."""
+    """What is fitted, on which split, what the page shows, the columns whose groups it looks at, and whether rows have several labels."""
 
-    method: str | None = option(
-        None,
-        "auto, a calibrator, or none; auto if left out.",
-        "--method",
-        "-m",
-        autocompletion=complete_method,
-        without="calibrator",
-    )
-    calibrator: str | None = option(None, "A saved one instead.", "--calibrator", "-c")
-    split: str = option("test", "The split to evaluate.")
-    fit_split: str = option("val", "The split to fit on.")
+    method: str | None
+    split: str
+    fit_split: str | None
+    by: list[str] | None
+    several: bool
 
 
-@dataclass(frozen=True)
-class Page:
-    """What a report is written as."""
-
-    output: str = option("report.html", "Where to write it; - writes stdout.", "--output", "-o")
-    format: Literal["html", "json"] | None = option(None, "By the output's name if left out.")
-    title: str = option("Calibration report", "Its heading.")
-    margin: float = option(
-        0.02, "ECE above which a miscalibration is large; 0.02 is 2 points.", min=0.0001, max=0.9999
-    )  # calibrant.report.advice.MARGIN
-
-
-@with_groups
 def report(
-    inputs: Inputs,
-    given: Files,
-    fitting: Fitting,
-    page: Page,
+    files: options.Files = None,
+    example: options.Example = None,
+    output: Annotated[str, typer.Option("--output", "-o", help="Where to write it; - writes stdout.")] = "report.html",
+    format: Annotated[Literal["html", "json"] | None, typer.Option(help="By the output's name if left out.")] = None,
+    method: options.Method = None,
+    calibrator: options.Saved = None,
+    split: options.Split = "test",
+    fit_split: Annotated[str | None, typer.Option(help="The split to fit on; val if left out.")] = None,
     by: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="COLUMN,…",
-            help="Also: the groups of these columns; those of all features if left out; none: no groups.",
+            metavar="COLUMN,…", help="Also: the groups of these columns; of all features if left out; none: no groups."
         ),
     ] = None,
-    multilabel: SeveralLabels = False,
+    columns: options.Columns = None,
+    label: options.Label = None,
+    kind: options.Kind = None,
+    weights: options.Weights = None,
+    groups: options.Groups = None,
+    labels: options.LabelsFile = None,
+    on: options.On = None,
+    multilabel: options.SeveralLabels = False,
 ) -> None:
     """Write a report on one or many models: before and after calibration, in figures and words.
 
     The calibrator is chosen and fitted on other rows than the page shows: on the split val, or on half of a file without splits.
+    --method none fits nothing.
 
     Examples:
 
@@ -98,127 +71,105 @@ def report(
 
         calibrant report labels.npz --multilabel -o report.html
     """
-    if fitting.method == NONE:
-        refuse_typed(["fit_split"], where="--method none, which fits nothing")
-    if multilabel:
-        refuse_for_several("margin", "by")
-    if fitting.method != NONE:
-        choose_method(fitting.method)
-    sources = given.sources(inputs)
-    check_calibrator(fitting.calibrator)
-    read = [*(source.path for source in sources), *filter(None, [fitting.calibrator, inputs.labels])]
-    check_output(page.output, inputs=read)
-    if multilabel and len(sources) > 1:
-        raise InputError("one FILE of predictions with --multilabel", f"{len(sources)}", "name one")
+    if method and calibrator:
+        raise InputError("--method fits a calibrator, and --calibrator names a fitted one; leave one out")
+    reading = options.Reading(columns, label, kind, weights, groups, labels, on)
+    sources = reading.sources(files, example)
+    options.check_output(output, inputs=[*(source.path for source in sources), calibrator, labels])
+    if multilabel and (by or len(sources) > 1):
+        raise InputError("a report on several labels per row is on one FILE, without --by")
 
-    from calibrant.cli._calibrators import load_fitted
+    from calibrant._files import shown
     from calibrant.report import write_report
     from calibrant.report.labels import write_label_report
     from calibrant.report.render import check_format
 
-    saved = load_fitted(fitting.calibrator, several=multilabel)
-    columns = [] if by == [NONE] else typed_columns(by)
-    with writable(page.output, suffix=f".{page.format or 'html'}") as target:
-        check_format(target, page.format)
+    saved = options.load_calibrator(calibrator, several=multilabel)
+    how = Fitting(
+        method,
+        split,
+        fit_split,
+        None if by is None else [] if by == [options.NONE] else options.names_in(by),
+        multilabel,
+    )
+    notes: list[str] = []
+    with options.writable(output, suffix=f".{format or 'html'}") as target:
+        check_format(target, format)
         models: list[Any] = []
-        notes: list[str] = []
         for source in sources:
             with working(f"calibrating {source.shown}"):
-                data = Data(source, inputs, fitting, columns, multilabel, notes)
-                models.append(_model_of(data, saved=saved))
+                models.append(_model_of(source, reading, how, saved, notes))
         named = [one.name for one in models]
-        models = [  # files of one name in several folders
-            replace(one, name=source.shown) if named.count(name) > 1 else one
-            for one, name, source in zip(models, named, sources, strict=True)
-        ]
+        if len(set(named)) < len(named):  # files of one name in several folders
+            models = [replace(one, name=source.shown) for one, source in zip(models, sources, strict=True)]
         with working("reporting"):
-            look: dict[str, Any] = {"title": page.title, "format": page.format, "notes": notes}
             if multilabel:
-                write_label_report(models[0], target, **look)
+                write_label_report(models[0], target, title="Calibration report", format=format, notes=notes)
             else:
-                write_report(models, target, margin=page.margin, **look)
-    said = ", ".join(source.shown for source in sources)
-    console(err=True).print(f"report on {said} written to {shown(page.output)}", style="dim")
+                write_report(models, target, format=format, notes=notes)
+    print_line(
+        f"report on {', '.join(source.shown for source in sources)} written to {shown(output)}", style="dim", err=True
+    )
 
 
-@dataclass(frozen=True)
-class Data:
-    """A predictions file: where it is, how it is read, what is fitted, and the columns whose groups are looked at."""
+def _model_of(source: options.Source, reading: options.Reading, how: Fitting, saved: Any, notes: list[str]) -> Any:
+    """Return the model of a file, or its report on several labels, before and after a calibrator.
 
-    source: Source
-    inputs: Inputs
-    fitting: Fitting
-    columns: list[str] | None = None
-    several: bool = False  # labels a row
-    notes: list[str] = field(default_factory=list)  # what the page says of how its rows were chosen
-
-
-def _model_of(data: Data, *, saved: Any) -> Model | LabelReport:
-    """Return the model of a file.
-
-    It is calibrated by the ``saved`` calibrator, or by one chosen and fitted on other rows than the page shows: on the split
-    that ``--fit-split`` names, or on half of a file without splits. Without a method the choice is automatic. Any other than a
-    temperature is compared with one fitted on the same rows, where there are such.
+    That is the ``saved`` one, or one chosen and fitted on other rows than the page shows. Any other than a temperature is compared
+    with a temperature fitted on the same rows, where there are such.
     """
     from calibrant.calibrators import TemperatureScaling
     from calibrant.plot.diagrams import is_event
     from calibrant.report import Model
     from calibrant.report.labels import LabelReport
 
-    file = Path(data.source.shown).name
-    features = [] if data.several else [*(data.columns or ()), *feature_names(saved)]
-    contents = data.inputs.contents(data.source, features=features, several=data.several)
-    before, others = _rows_of(data, contents, saved=saved)
-    rows = SplitRows(before, data.fitting.split, data.source)
-    made: dict[str, Any] = {
-        "source": data.source.shown,
-        "split": data.fitting.split,
+    features = [] if how.several else [*(how.by or ()), *options.feature_names(saved)]
+    contents = reading.contents(source, features=features, several=how.several)
+    before, others = _rows_of(source, contents, how, saved, notes)
+    calibrator = saved if saved is not None or others is None else _fitted(others, how)
+    after = None if calibrator is None else before.calibrated_by(calibrator)
+    name = Path(source.shown).stem
+    place: dict[str, Any] = {
+        "source": source.shown,
+        "split": how.split,
+        "argument": source.words,
         "whole": len(contents.splits) == 1,
     }
-    made |= {"argument": data.source.argument}
-    calibrator = _fitted_for_report(data, others) if saved is None and others is not None else saved
-    after = None if calibrator is None else before.calibrated_by(calibrator)
-    if data.several:
-        return LabelReport(Path(file).stem, before, after, calibrator, **made)
+    if how.several:
+        return LabelReport(name, before, after, calibrator, **place)
     names = before.class_names
-    if names is None and data.inputs.label and is_event(before):
-        names = (f"{data.inputs.label} = 0", f"{data.inputs.label} = 1")
-    by = data.columns and {name: rows.column(name) for name in data.columns}
-    made |= {"class_names": names, "by": by}
-    if calibrator is None:
-        return Model(Path(file).stem, before, **made)
-    reference = None if isinstance(calibrator, TemperatureScaling) else _through_temperature(others, before)
-    if saved is not None and reference is None:
-        where = f"a saved {type(saved).__name__} that no temperature fitted on that split of {data.source.shown} is compared with"
-        refuse_typed(["fit_split"], where=where)
-    return Model(Path(file).stem, before, after, calibrator, reference=reference, **made)
+    if names is None and reading.label and is_event(before):
+        names = (f"{reading.label} = 0", f"{reading.label} = 1")
+    by = how.by and {column: before.features[column] for column in how.by}
+    compared = calibrator is not None and not isinstance(calibrator, TemperatureScaling)
+    reference = _through_temperature(others, before) if compared else None
+    return Model(name, before, after, calibrator, reference=reference, class_names=names, by=by, **place)
 
 
-def _rows_of(data: Data, contents: Contents, *, saved: Any) -> tuple[Any, Any]:
+def _rows_of(source: options.Source, contents: Contents, how: Fitting, saved: Any, notes: list[str]) -> tuple[Any, Any]:
     """Return the rows that the page shows, and those to fit on, never the same; None where there are none, or nothing is fitted."""
-    splits, fitting = contents.splits, data.fitting
-    name = contents.find(fitting.split)
-    if fitting.method == NONE:
-        return splits[name], None
-    if fitting.fit_split in splits and fitting.fit_split != name:
-        return splits[name], splits[fitting.fit_split]
-    if saved is not None:
-        return splits[name], None
-    where = f"{data.source.shown}, which has no such split beside {fitting.split!r}"
-    refuse_typed(["fit_split"], where=where)
-    rows = splits[name]
-    if len(splits) > 1 or len(rows) < FEWEST_TO_CUT:
-        refuse_typed(
-            ["method"], where=where, remedy="fit with `calibrant fit` on other rows and pass it as --calibrator"
-        )
+    splits, name = contents.splits, contents.find(how.split)
+    rows, other = splits[name], how.fit_split or "val"
+    if how.method == options.NONE:
         return rows, None
-    fit, shown_half = _halves(rows)
-    how = "chosen and fitted" if fitting.method is None else "fitted"
-    data.notes.append(
-        f"{Path(data.source.shown).name} has no splits: the calibrator was {how} on a random half of it, "
-        f"{len(fit):,} rows, and the figures are those of the other {len(shown_half):,}."
+    if other in splits and other != name:
+        return rows, splits[other]
+    if how.fit_split:
+        raise InputError(f"{source.shown} has no split {other!r} to fit on beside {how.split!r}; leave --fit-split out")
+    if saved is not None:
+        return rows, None
+    if len(splits) > 1 or len(rows) < FEWEST_TO_CUT:
+        if how.method:
+            raise InputError(
+                f"{source.shown} has no other rows to fit {how.method} on; fit it with `calibrant fit` and pass it as --calibrator"
+            )
+        return rows, None
+    fit, shown = _halves(rows)
+    notes.append(
+        f"{Path(source.shown).name} has no splits: the calibrator was {'' if how.method else 'chosen and '}fitted on a random half "
+        f"of it, {len(fit):,} rows, and the figures are those of the other {len(shown):,}."
     )
-    return shown_half, fit
+    return shown, fit
 
 
 def _halves(rows: Any) -> tuple[Any, Any]:
@@ -229,17 +180,15 @@ def _halves(rows: Any) -> tuple[Any, Any]:
     units = (
         np.arange(len(rows)) if rows.groups is None else np.unique(rows.groups.cpu().numpy(), return_inverse=True)[1]
     )
-    chosen = np.random.default_rng(0).permutation(units.max() + 1) % 2 == 0
-    first = torch.from_numpy(chosen[units])
+    first = torch.from_numpy((np.random.default_rng(0).permutation(units.max() + 1) % 2 == 0)[units])
     return rows[first], rows[~first]
 
 
 def _through_temperature(others: Any, before: Predictions) -> Predictions | None:
     """Return the rows through a temperature fitted on ``others``, or None where that cannot be compared."""
     from calibrant.calibrators import TemperatureScaling
-    from calibrant.data.predictions import Predictions
 
-    if not isinstance(others, Predictions) or others.labels is None:
+    if others is None:
         return None
     try:
         return before.calibrated_by(TemperatureScaling().fit(others))
@@ -249,26 +198,24 @@ def _through_temperature(others: Any, before: Predictions) -> Predictions | None
         return None
 
 
-def _fitted_for_report(data: Data, rows: Any) -> Any:
+def _fitted(rows: Any, how: Fitting) -> Any:
     """Return the calibrator chosen and fitted on ``rows``.
 
     Left to itself it goes by the columns of whose groups those rows say that one correction for all leaves some off.
     """
     from calibrant.calibrators import MultiLabelCalibrator
-    from calibrant.cli._calibrators import AUTO, OF_LABELS, make_calibrator
     from calibrant.report.groups_report import audit, correction_by
 
-    method = data.fitting.method
-    made = make_calibrator(method if method is not None else OF_LABELS if data.several else AUTO)
-    if data.several:
+    made = options.make_calibrator(how.method or (options.OF_LABELS if how.several else options.AUTO))
+    if how.several:
         return MultiLabelCalibrator(made).fit(rows)
-    fitted, columns = made.fit(rows), rows.features or {}
-    if data.columns is not None:
-        columns = {name: columns[name] for name in data.columns if name in columns}
-    if method is not None or not columns:
+    fitted, columns = made.fit(rows), dict(rows.features or {})
+    if how.by is not None:
+        columns = {name: column for name, column in columns.items() if name in how.by}
+    if how.method is not None or not columns:
         return fitted
     off_by = audit(rows, rows.calibrated_by(fitted, allow_fit_rows=True), columns).off_by
     if not off_by:
         return fitted
     name, chosen = correction_by(off_by, columns)
-    return make_calibrator(name, features=chosen).fit(rows)
+    return options.make_calibrator(name, features=chosen).fit(rows)

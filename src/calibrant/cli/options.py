@@ -1,0 +1,331 @@
+"""Options that several commands share, and how the files that they describe are read and written."""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+
+import typer
+
+from calibrant.cli.show import leave_reader, say, working
+from calibrant.errors import InputError
+
+if TYPE_CHECKING:
+    from calibrant.calibrators import Calibrator
+    from calibrant.data.io import Contents
+    from calibrant.scale import Batches
+
+EXAMPLES = Path(__file__).parents[1] / "data" / "examples"
+STREAM = "-"
+NONE = "none"  # in the place of a calibrator
+AUTO, OF_LABELS = (
+    "auto",
+    "PlattScaling",
+)  # the methods if none is named: of one class, and of each of several labels per row
+STREAMED_BYTES = (
+    256 << 20
+)  # of logits, above which one Parquet file is streamed: reading it whole takes several times that
+
+
+def complete(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """Return the callback of the shell's completion, which returns the names that begin with the typed text."""
+    return lambda incomplete: [name for name in names() if name.startswith(incomplete)]
+
+
+def example_names() -> list[str]:
+    """Return the names of the bundled examples."""
+    return sorted(path.stem for path in EXAMPLES.glob("*.npz"))
+
+
+def method_names() -> list[str]:
+    """Return the names of all calibrators."""
+    from calibrant import calibrators
+
+    return [AUTO, *calibrators.__all__]
+
+
+_FILES = "Predictions (.csv, .tsv, .jsonl, .parquet, .feather, .npz, .safetensors, .pt, .npy); - reads stdin."
+Files: TypeAlias = Annotated[list[str] | None, typer.Argument(metavar="FILE...", help=_FILES)]
+File: TypeAlias = Annotated[str | None, typer.Argument(metavar="FILE", help=_FILES)]
+Example: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", autocompletion=complete(example_names), help="A bundled example instead of a FILE."),
+]
+Columns: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="NAMES", help="The scores, one column per class: 'p_*', or cat,dog,fox.")
+]
+Label: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="The column of the labels; of several labels per row 'y_*'.")
+]
+Kind: TypeAlias = Annotated[Literal["probs", "logits"] | None, typer.Option(help="What the scores are.")]
+Weights: TypeAlias = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of weights.")]
+Groups: TypeAlias = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of groups, such as patient.")]
+LabelsFile: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="FILE", help="A file of the labels, in the same order or joined by --on.")
+]
+On: TypeAlias = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of both files that joins them.")]
+SeveralLabels: TypeAlias = Annotated[
+    bool,
+    typer.Option("--multilabel", help="Each row has several labels, 1, 0 or -1 (missing), each with its probability."),
+]
+Saved: TypeAlias = Annotated[
+    str | None, typer.Option("--calibrator", "-c", help="A calibrator that `calibrant fit` saved, applied to the rows.")
+]
+Split: TypeAlias = Annotated[str, typer.Option(help="The split of FILE, never one that was fitted on.")]
+By: TypeAlias = Annotated[list[str] | None, typer.Option(metavar="COLUMN,…", help="The groups of these columns.")]
+Method: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--method", "-m", autocompletion=complete(method_names), help="auto, or a name of `calibrant methods`."
+    ),
+]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="One JSON object; values are fractions.")]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file to read: where it is, what messages call it, and the words that name it on a command line."""
+
+    path: str
+    shown: str
+    words: str
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the user says of a file, in the names of the arguments of ``calibrant.read``."""
+
+    columns: str | None = None
+    label: str | None = None
+    kind: Literal["probs", "logits"] | None = None
+    weights: str | None = None
+    groups: str | None = None
+    labels: str | None = None
+    on: str | None = None
+
+    def sources(self, files: str | Sequence[str] | None, example: str | None = None) -> list[Source]:
+        """Return what is to be read: the files, or an example.
+
+        Raises:
+            InputError: If nothing is named, or an example that there is not.
+            FileFormatError: If a file is missing.
+        """
+        from calibrant._files import check_source, shown
+
+        named = [files] if isinstance(files, str) else list(files or [])
+        for name in [*named, *filter(None, [self.labels])]:
+            if name != STREAM and not Path(name).is_dir():
+                check_source(name)
+        options = "".join(
+            f" --{name} {shlex.quote(value)}" for name, value in asdict(self).items() if value is not None
+        )
+        found = [Source(name, shown(name), shlex.quote(shown(name)) + options) for name in named]
+        if example is not None:
+            choose(example, example_names(), option="--example")
+            found.append(Source(str(EXAMPLES / f"{example}.npz"), f"{example}.npz", f"--example {example}"))
+        if not found:
+            raise InputError("name a FILE of predictions, or an example: --example cifar10")
+        return found
+
+    def source(self, file: str | None, example: str | None = None) -> Source:
+        """Return the one file, or the example, that is to be read."""
+        found = self.sources(file, example)
+        if len(found) > 1:
+            raise InputError(f"{found[0].shown} and --example are two inputs; leave one out")
+        return found[0]
+
+    def contents(self, source: Source, *, features: Sequence[str] = (), several: bool = False) -> Contents:
+        """Return the labelled rows of every split of a file, or of stdin; notes on how they were read go to stderr."""
+        from calibrant.data.io import Mapped, read_contents
+
+        mapped = Mapped(**asdict(self), features=list(dict.fromkeys(features)), multilabel=several)
+        with path_or_stdin(source.path) as path, working(f"reading {source.shown}"):
+            found = read_contents(path, mapped, labelled=True)
+        for note in found.notes:
+            say("note", f"{source.shown}: {note}")
+        return found
+
+    def rows(self, source: Source, split: str, *, features: Sequence[str] = (), several: bool = False) -> Any:
+        """Return the predictions of one split of a file, or of its one unnamed split."""
+        found = self.contents(source, features=features, several=several)
+        return found.splits[found.find(split)]
+
+    def batches(self, source: Source, path: Path) -> Batches:
+        """Return streamed rows.
+
+        Raises:
+            InputError: For an option that needs the whole file in memory.
+        """
+        from calibrant import scale
+
+        refuse_streamed(source, groups=self.groups, labels=self.labels)
+        said = {name: getattr(self, name) for name in ("columns", "label", "kind", "weights")}
+        return scale.batches(path, **said)
+
+
+def refuse_streamed(source: Source, **options: Any) -> None:
+    """Refuse options that have no effect on rows that are streamed."""
+    for name, value in options.items():
+        if value:
+            raise InputError(f"--{name} has no effect on {source.shown}, which is streamed; leave it out")
+
+
+def is_streamed(source: Source) -> bool:
+    """Say whether a file is read in batches: a folder of Parquet files, or a large one."""
+    if Path(source.path).is_dir():
+        return True
+    if Path(source.path).suffix != ".parquet":
+        return False
+    from calibrant.scale import logits_bytes
+
+    return logits_bytes(source.path) > STREAMED_BYTES
+
+
+def streamed_splits(source: Source, split: str | None) -> dict[str, Path]:
+    """Return split name → where its rows are: the folders of a folder, or all of a file or folder that has none.
+
+    Raises:
+        InputError: If there is no such split, or a folder has both files and folders of them.
+    """
+    home = Path(source.path)
+    folders = {path.parent.name: path.parent for path in sorted(home.glob("*/*.parquet"))} if home.is_dir() else {}
+    if not folders:
+        return {"all" if home.is_dir() else split or "all": home}
+    if any(home.glob("*.parquet")):
+        raise InputError(f"{source.shown} has Parquet files, and folders of them; name the folder that is meant")
+    if split is not None and split not in folders:
+        raise InputError(f"{source.shown} has no split {split!r}, only {', '.join(folders)}; name one by --split")
+    return folders if split is None else {split: folders[split]}
+
+
+def choose(name: str, known: Sequence[str], *, option: str) -> str:
+    """Return ``name`` if it is one of ``known``, else raise with the nearest name."""
+    if name in known:
+        return name
+    lower = {other.lower(): other for other in known}
+    close = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.5)
+    hint = f"did you mean {lower[close[0]]}?" if close else f"it must be one of {', '.join(known)}"
+    raise InputError(f"{option} {name!r} is unknown; {hint}")
+
+
+def names_in(texts: Sequence[str] | None) -> list[str]:
+    """Return the names that an option gives, with commas or repeated."""
+    return list(dict.fromkeys(name.strip() for text in texts or () for name in text.split(",")))
+
+
+def load_calibrator(path: str | None, *, several: bool = False) -> Any:
+    """Return the saved calibrator of rows with one class, or several labels, each; None without a path."""
+    import calibrant
+
+    if path is None:
+        return None
+    loaded = calibrant.load(path)
+    if loaded.multi_label != several:
+        of, remedy = ("one class", "leave --multilabel out") if several else ("several labels", "add --multilabel")
+        raise InputError(f"{path} holds a {type(loaded).__name__}, which is for {of} per row; {remedy}")
+    return loaded
+
+
+def make_calibrator(name: str, *, features: list[str] | None = None) -> Calibrator:
+    """Return the calibrator of class ``name`` with its defaults; ``auto``, ``temperature``, … are short names.
+
+    Args:
+        name: Of the class, or one of ``calibrators.SHORT_NAMES``.
+        features: Columns it goes by, or ``["all"]``; None where none are said.
+
+    Raises:
+        InputError: If there is none, it needs arguments, or it goes by no features.
+    """
+    from calibrant import calibrators
+
+    method = choose(calibrators.SHORT_NAMES.get(name, name), calibrators.__all__, option="--method")
+    if features and method not in ("FeatureScaling", "GroupScaling"):
+        raise InputError(f"--features has no effect with {method}; name --method GroupScaling or FeatureScaling")
+    make: Any = getattr(calibrators, method)
+    try:
+        return make(None if features == ["all"] else features) if features else make()  # type: ignore[no-any-return]
+    except (TypeError, InputError) as error:  # of an argument without a default, which no option gives
+        raise InputError(f"{method} needs arguments ({error}); construct and save it in Python") from error
+
+
+def feature_names(calibrator: Any) -> list[str]:
+    """Return the names of the features that a calibrator, or one of its parts, goes by; none of None."""
+    from calibrant.calibrators.base import feature_names
+
+    return [] if calibrator is None else feature_names(calibrator)
+
+
+@contextmanager
+def path_or_stdin(name: str) -> Iterator[str]:
+    """Yield a path to read for ``name``: itself, or a copy of stdin if it is ``-``."""
+    if name != STREAM:
+        yield name
+        return
+    content = sys.stdin.buffer.read() if sys.stdin else b""
+    if not content:
+        raise InputError("nothing came on stdin; pipe a file of predictions")
+    # readers seek, and go by the suffix; a pipe has neither
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "stdin" + _suffix(content))
+        path.write_bytes(content)
+        yield str(path)
+
+
+def _suffix(content: bytes) -> str:
+    """Return the suffix of what the first bytes say: the formats' own marks, else JSON lines, or a table of text."""
+    # .npz and .pt are zip archives, of which the first member's name tells which
+    if content.startswith(b"PK"):
+        return ".npz" if b".npy" in content[:200] else ".pt"
+    for mark, suffix in ((b"PAR1", ".parquet"), (b"ARROW1", ".feather"), (b"\x93NUMPY", ".npy"), (b"{", ".jsonl")):
+        if content.startswith(mark):
+            return suffix
+    # eight bytes of length, then a JSON header: the format has no mark of its own
+    return ".safetensors" if content[8:9] == b"{" and b"\0" in content[:8] else ".csv"
+
+
+@contextmanager
+def writable(name: str, *, suffix: str) -> Iterator[str]:
+    """Give a path to write for ``name``: itself, or a file that goes to stdout when the block has ended without error."""
+    if name != STREAM:
+        yield name
+        return
+    if sys.stdout is None:
+        raise InputError("stdout is closed; name a file by --output")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "stdout" + suffix)
+        yield str(path)
+        try:
+            sys.stdout.buffer.write(path.read_bytes())
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            leave_reader()
+
+
+def check_output(
+    path: str | Path, *, inputs: Sequence[str | None] = (), suffixes: Sequence[str] = (), what: str = ""
+) -> None:
+    """Refuse a place that cannot be written, before any work is done.
+
+    Args:
+        path: Where to write; - is stdout.
+        inputs: Files that the command reads.
+        suffixes: What its name may end in; empty allows any.
+        what: What it then holds.
+
+    Raises:
+        InputError: For an input, or another suffix.
+        FileFormatError: For a place without its folder, or without the permission to write there.
+    """
+    from calibrant._files import check_suffix, check_target
+
+    if str(path) != STREAM:
+        check_target(path, inputs=[name for name in inputs if name not in (None, STREAM)])
+        if suffixes:
+            check_suffix(path, suffixes, what=what)

@@ -1,0 +1,187 @@
+"""What commands show: tables that fit the terminal, JSON, and messages on stderr.
+
+A reader of stdout that leaves early, as `head` does, changes nothing of what a command does or answers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from calibrant.evaluate.multilabel import LabelTable
+    from calibrant.report.tables import Row
+
+MOST_LABELS = 20  # in the table of a terminal
+NARROW = 72  # columns of a terminal below which intervals and limits are left out
+LEGEND = "limit: 97.5 % of perfectly calibrated models of this size have a smaller error; an error below it is not significant"
+# what a terminal would obey rather than show: control characters, and marks that reverse the direction of text
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """Return text without what a terminal would obey."""
+    return _CONTROLS.sub("�", text)
+
+
+def say(kind: str, sentence: str) -> None:
+    """Say a note, a warning or an error on stderr, on one line."""
+    color = {"error": "red", "warning": "yellow"}.get(kind)
+    typer.echo(typer.style(f"{kind}: ", fg=color, bold=True) + printable(" ".join(sentence.split())), err=True)
+
+
+def leave_reader() -> None:
+    """Send what is still to be written on stdout nowhere, since its reader has left."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def console(*, err: bool = False) -> Console:
+    """Return a console for this moment's stdout or stderr."""
+    from rich.console import Console
+
+    class Screen(Console):
+        def on_broken_pipe(self) -> None:
+            leave_reader()
+
+    return Screen(stderr=err, highlight=False, markup=False, emoji=False)
+
+
+def print_line(text: str, *, style: str = "", err: bool = False) -> None:
+    """Print text, wrapped at the width of the terminal."""
+    console(err=err).print(printable(text), style=style)
+
+
+def print_json(value: Any) -> None:
+    """Print JSON on stdout: in UTF-8 as it is, in any other encoding as ASCII with escapes, which loses nothing."""
+    encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "")
+    console().out(json.dumps(value, indent=1, ensure_ascii=encoding != "utf8", allow_nan=False), highlight=False)
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Show that ``what`` is going on, on stderr and only to a person."""
+    from calibrant._core.warn import PROGRESS
+
+    screen = console(err=True)
+    if not screen.is_terminal or PROGRESS.get() is not None:
+        yield
+        return
+    with screen.status(printable(what)) as status:
+        token = PROGRESS.set(lambda line: status.update(f"{what}: {line}"))
+        try:
+            yield
+        finally:
+            PROGRESS.reset(token)
+
+
+def print_table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", left: int = 1, err: bool = False
+) -> None:
+    """Print a table whose words stay whole; where the screen is too narrow for them, one line per cell instead.
+
+    Args:
+        header: C headings.
+        rows: Rows of C cells.
+        title: Printed above.
+        left: Number of first columns that are aligned to the left.
+        err: Whether on stderr.
+    """
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    screen = console(err=err)
+    cells = [[printable(cell) for cell in row] for row in rows]
+    if title:
+        screen.print(printable(title), style="bold")
+    columns = list(zip(header, *cells, strict=True))
+    longest = [max(len(word) for cell in column for word in cell.split() or [""]) for column in columns]
+    if sum(longest) + len(longest) - 1 > screen.width:
+        for row in cells:
+            screen.print("\n" + "\n".join(f"{name}: {cell}" for name, cell in zip(header, row, strict=True) if cell))
+        return
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    for place, (name, width) in enumerate(zip(header, longest, strict=True)):
+        table.add_column(name, justify="left" if place < left else "right", min_width=width, overflow="fold")
+    for row in cells:
+        table.add_row(*row)
+    screen.print(table)
+
+
+def print_rows(
+    rows: Sequence[Row], *, notes: Sequence[str] = (), labels: Mapping[Any, LabelTable] | None = None, err: bool = False
+) -> None:
+    """Print one table for each file, split and group: a line per metric, calibrated beside uncalibrated.
+
+    Args:
+        rows: The figures; those of several labels per row have a table before and one after calibration.
+        notes: Printed at the end.
+        labels: Tables of labels by file, split and calibrator.
+        err: Whether on stderr.
+    """
+    wide, limits = console(err=err).width >= NARROW, False
+    for key, part in groupby(rows, key=lambda row: (row.file, row.split, row.group, row.of_labels and row.calibrator)):
+        figures = list(part)
+        first, several = figures[0], figures[0].of_labels
+        size = f"n = {first.n:,}" + (f" (effective {first.effective:,.0f})" if first.effective is not None else "")
+        about = [f"{several.labels} labels", "after" * bool(first.calibrator)] if several else []
+        limit = wide and several is None
+        limits |= limit and any(row.low is not None or row.null_high is not None for row in figures)
+        header, body = _table_of(figures, wide=wide, limit=limit)
+        print_table(header, body, title=" · ".join(filter(None, [*key[:3], size, *about])), err=err)
+        if table := (labels or {}).get((first.file, first.split, first.calibrator)):
+            print_line(table.verdict, err=err)
+            print_table(
+                ("label", "n", "positive", "mean p", "gap", "95 %", "ECE", "p (all)"), _label_rows(table), err=err
+            )
+    for note in [LEGEND] * limits + list(notes):
+        print_line(note, style="dim", err=err)
+
+
+def _table_of(rows: Sequence[Row], *, wide: bool, limit: bool) -> tuple[list[str], list[list[str]]]:
+    """Return header and lines of the figures of one split: each metric before and after, with intervals where there is room."""
+    states = list(dict.fromkeys(_state(row) for row in rows))
+    header = ["metric"]
+    for state in states:
+        header += ["value" if states == ["before"] else state] + ["95 %"] * wide
+    body = []
+    for metric in dict.fromkeys(row.metric for row in rows):
+        line = {_state(row): row for row in rows if row.metric == metric}
+        last = list(line.values())[-1]
+        body.append([last.label + " %" * last.percent])
+        for state in states:
+            row = line.get(state)
+            body[-1] += [_bare(row, row.value), row.interval][: 1 + wide] if row else [""] * (1 + wide)
+        body[-1] += [_bare(last, last.null_high)] * limit
+    return header + ["limit"] * limit, body
+
+
+def _state(row: Row) -> str:
+    if row.of_labels is not None:
+        return "pooled" if row.of_labels.average == "pooled" else "mean over labels"
+    return "before" if row.calibrator is None else "after"
+
+
+def _bare(row: Row, value: float | None) -> str:
+    return row.shown(value).removesuffix(" %")
+
+
+def _label_rows(found: LabelTable) -> list[list[str]]:
+    """Return the cells of the labels with the strongest evidence, each with its gap."""
+    made = []
+    for row in found.rows[:MOST_LABELS]:
+        ends = "" if row.low is None or row.high is None else f"{row.low:.4f} … {row.high:.4f}"
+        cells = [f"{row.n:,}", f"{row.positives:,}", f"{row.confidence:.4f}", f"{row.gap:+.4f}"]
+        made.append([row.label, *cells, ends, f"{row.ece:.4f}", row.p_shown])
+    if (more := len(found.rows) - MOST_LABELS) > 0:
+        made.append([f"… {more} more (--json shows all)", *[""] * 7])
+    return made

@@ -1,0 +1,283 @@
+"""The command line as a whole: help, errors as one sentence with an exit code, output that nobody reads, and methods."""
+
+import inspect
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import typer
+from scipy.special import softmax
+from tests.cli.conftest import Run, some_logits
+from typer.testing import CliRunner
+
+import calibrant
+from calibrant.calibrators import TemperatureScaling
+from calibrant.cli import main
+from calibrant.cli.show import print_table, printable
+from calibrant.operate import Monitor
+
+GROUP: Any = typer.main.get_command(main)
+HEAVY = {
+    "torch",
+    "numpy",
+    "scipy",
+    "numba",
+    "matplotlib",
+    "pyarrow",
+    "jinja2",
+    "sklearn",
+    "pandas",
+    "safetensors",
+    "rich",
+}
+EVERY_HELP = """
+import sys, time
+from calibrant.cli import main
+for words in (["--help"], ["--version"], *([name, "--help"] for name in NAMES)):
+    try:
+        main(words, prog_name="calibrant")
+    except SystemExit as end:
+        assert end.code == 0, words
+print(*{name.partition(".")[0] for name in sys.modules}, file=sys.stderr)
+"""
+
+
+def process(*words: str, **settings: Any) -> Any:
+    """Run a Python process with this package."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **settings.pop("env", {})}
+    return subprocess.run([sys.executable, *words], env=environment, capture_output=True, check=False, **settings)
+
+
+def test_help_loads_no_library_of_numbers() -> None:
+    done = process("-c", EVERY_HELP.replace("NAMES", repr([*GROUP.commands])), text=True)
+    assert done.returncode == 0, done.stderr
+    assert set(done.stderr.split()) & HEAVY == set()
+    assert f"calibrant {calibrant.__version__}\n" in done.stdout
+    assert all(f"\n  {name} " in done.stdout for name in GROUP.commands)
+    assert "on handwritten digits; an interrupted demo resumes." in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"), [("fit --method Temperature", "TemperatureScaling"), ("report --example ci", "cifar10")]
+)
+def test_the_shell_completes(words: str, answer: str) -> None:
+    asked = {"COMP_WORDS": f"calibrant {words}", "COMP_CWORD": str(len(words.split()))}
+    done = CliRunner().invoke(main, [], env={"_CALIBRANT_COMPLETE": "complete_bash", **asked}, prog_name="calibrant")
+    assert done.stdout.splitlines() == [answer]
+
+
+def test_a_crash_of_ours_is_one_sentence_and_code_70(good: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("by hand")
+
+    monkeypatch.setattr("calibrant.data.io.read_contents", crash)
+    done = run("evaluate good.npz", code=70, says="failed with ZeroDivisionError: by hand (test_app.py, line ")
+    assert done.stderr.count("\n") == 1
+    monkeypatch.setenv("CALIBRANT_TRACEBACK", "1")
+    run("evaluate good.npz", code=70, says="Traceback (most recent call last)")
+
+
+def test_an_interrupt_is_one_sentence(good: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("calibrant.data.io.read_contents", interrupt)
+    assert (
+        run("evaluate good.npz", code=130).stderr.strip()
+        == "error: stopped before the end; only what was finished is kept"
+    )
+
+
+SPOILED: dict[str, tuple[Any, str]] = {
+    "pickled": (lambda a: a | {"x": np.array([{}], dtype=object)}, "Object arrays cannot be loaded"),
+    "nan": (lambda a: a | {"val_logits": np.where(np.arange(400)[:, None] == 7, np.nan, a["val_logits"])},
+            "bad.npz, row 7: the score in 'val_logits' is missing or NaN"),
+    "label of no class": (lambda a: a | {"val_labels": np.where(np.arange(400) == 3, 4, 1)}, "expected labels in [0, 4), got 4 in row 3"),
+    "empty": (lambda a: a | {"val_logits": a["val_logits"][:0], "val_labels": a["val_labels"][:0]}, "at least one row"),
+    "one class": (lambda a: a | {"val_logits": a["val_logits"][:, :1], "val_labels": a["val_labels"] * 0}, "K = 1"),
+    "probs as logits": (lambda a: a | {"val_logits": softmax(a["val_logits"], axis=1)}, "which are probabilities"),
+    "logits as probs": (lambda a: {"val_probs": a["val_logits"], "val_labels": a["val_labels"]}, "probabilities in [0, 1]"),
+    "unlabelled": (lambda a: {"val_logits": a["val_logits"]}, "cannot tell which array holds the labels"),
+    "unknown names": (lambda a: {"scores": a["val_logits"]}, "cannot tell which array holds the scores. Arrays: scores. Say --columns"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", SPOILED)
+def test_bad_files_are_refused_and_nothing_is_written(fault: str, arrays: Any, fitted: Path, run: Run) -> None:
+    spoil, said = SPOILED[fault]
+    np.savez("bad.npz", **spoil(arrays))
+    before = sorted(Path().iterdir())
+    lines = ["evaluate bad.npz", "fit bad.npz -o o.safetensors", "report bad.npz -o o.html"]
+    for line in [*lines, *["apply c.safetensors bad.npz -o o.npz"] * ("label" not in fault)]:
+        run(line, code=2, says=said)
+    assert sorted(Path().iterdir()) == before
+
+
+WRONG = {
+    "evaluate nothere.npz": "no such file: nothere.npz",
+    "evaluate .": "no ",
+    "evaluate good.npz --calibrator nothere.safetensors": "no such file: nothere.safetensors",
+    "evaluate good.npz --calibrator good.npz": "good.npz",
+    "evaluate wide.npz --calibrator c.safetensors": "logits of shape (N, 4) as in fit",
+    "evaluate good.npz --metric Nope": "--metric 'Nope' is unknown; did you mean",
+    "evaluate good.npz --metric ece": "did you mean ECE?",
+    "evaluate good.npz --metric ECE:bins=abc": "--metric 'ECE:bins=abc' has an unknown option or a wrong value",
+    "evaluate good.npz --metric NLL:x=1": "unexpected keyword argument 'x'",
+    "evaluate --example nope": "--example 'nope' is unknown; it must be one of 20news, cifar10, sst",
+    "evaluate": "name a FILE of predictions, or an example: --example cifar10",
+    "evaluate - ": "nothing came on stdin",
+    "evaluate good.npz --draws -1": "see calibrant evaluate --help",
+    "evaluate good.npz --kind nope": "'nope' is not one of 'probs', 'logits'",
+    "evalute": "No such command 'evalute'",
+    "fit good.npz": "Missing option '--output'",
+    "fit good.npz -o c.pickle": "expected a name that ends in .safetensors",
+    "fit good.npz -o nofolder/o.safetensors": "no such folder",
+    "fit good.npz -o - --json": "cannot both go to stdout",
+    "fit good.npz --example sst -o o.safetensors": "good.npz and --example are two inputs; leave one out",
+    "fit good.npz -m temperaturescaling -o o.safetensors": "did you mean TemperatureScaling",
+    "fit good.npz -m Chain -o o.safetensors": "Chain needs arguments",
+    "fit good.npz -m GroupScaling --features labels -o o.safetensors": "'labels' holds scores or labels",
+    "fit good.npz -m GroupScaling -o o.safetensors": "expected predictions with features for this",
+    "fit good.npz -m VectorScaling --features a -o o.safetensors": "--features has no effect with VectorScaling",
+    "report good.npz -m auto -c c.safetensors": "leave one out",
+    "report good.npz -o o.html --fit-split train": "good.npz has no split 'train' to fit on",
+    "report good.npz -c c.safetensors --split val -o o.html": "expected data that were not fitted on",
+    "compare none c.safetensors": "'none' stands for no calibrator; name the FILE",
+    "compare good.npz wide.npz": "same rows",
+    "watch none.safetensors": "start it with --reference FILE",
+    "watch good.npz": "not the state of a monitor",
+    "export c.safetensors -o o.txt": "expected a name that ends in .onnx",
+    "methods metrcs": "did you mean metrics?",
+}
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_a_wrong_call_is_told_what_to_change(line: str, fitted: Path, run: Run) -> None:
+    np.savez("wide.npz", logits=np.ones((7, 8)), labels=np.zeros(7, int))
+    before = sorted(Path().iterdir())
+    run(line, code=2, says=WRONG[line])
+    assert sorted(Path().iterdir()) == before
+
+
+# Commands with the file that each writes last, and every file that is read.
+OUTPUTS = {
+    "fit good.npz -m TemperatureScaling -o": ("good.npz",),
+    "apply c.safetensors good.npz -o": ("c.safetensors", "good.npz"),
+    "report good.npz other.npz -c c.safetensors -o": ("good.npz", "other.npz", "c.safetensors"),
+    "report z.npy --kind logits --labels y.npy -o": ("z.npy", "y.npy"),
+    "export c.safetensors -o": ("c.safetensors",),
+}
+
+
+@pytest.mark.parametrize("line", OUTPUTS)
+def test_no_output_destroys_what_is_read_by_whatever_link(line: str, fitted: Path, run: Run) -> None:
+    logits, labels = some_logits(rows=60)
+    np.save("z.npy", logits)
+    np.save("y.npy", labels)
+    Path("other.npz").write_bytes(Path("good.npz").read_bytes())
+    for name in OUTPUTS[line]:
+        os.link(name, "link")
+        before = Path(name).read_bytes()
+        run(f"{line} link", code=2, says="expected an output other than the input")
+        assert Path(name).read_bytes() == before
+        Path("link").unlink()
+
+
+PLACES: dict[str, Any] = {
+    "pipe": os.mkfifo,
+    "folder": Path.mkdir,
+    "device": lambda place: place.symlink_to("/dev/zero"),
+    "link to itself": lambda place: place.symlink_to(place.name),
+    "garbage": lambda place: place.write_bytes(b"\xff\xfe\x00garbage\x93" * 9),
+    "empty": lambda place: place.write_bytes(b""),
+}
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_whatever_lies_at_a_name_is_refused_without_waiting(kind: str, fitted: Path, run: Run) -> None:
+    for name in ("x.npz", "x.safetensors", "x.npy", "x.csv"):
+        PLACES[kind](Path(name))
+    lines = ["check good.npz --baseline x.npz --no-worse nll=.1", "evaluate good.npz -c x.safetensors"]
+    lines += ["evaluate good.npz --labels x.npy", "watch s.safetensors --reference x.npz"]
+    for line in [*lines, *["evaluate x.csv", "apply c.safetensors x.csv -o o.csv"] * (kind != "folder")]:
+        run(line, code=2)
+
+
+class OwnScaling(TemperatureScaling):
+    """A calibrator that the command line does not know."""
+
+
+def test_a_calibrator_of_ones_own_class_is_loaded_in_python(good: Path, run: Run) -> None:
+    OwnScaling().fit(torch.eye(3) * 2, [0, 1, 1]).save("own.safetensors")
+    run(
+        "evaluate good.npz -c own.safetensors",
+        code=2,
+        says="load it in Python with calibrant.load(path, classes=[OwnScaling])",
+    )
+    assert isinstance(calibrant.load("own.safetensors", classes=[OwnScaling]), OwnScaling)
+
+
+def test_methods_lists_what_can_be_made(run: Run) -> None:
+    listed = run("methods --json")
+    assert {"ECE", "NLL", "AURC"} < {entry["name"] for entry in listed["metrics"]}
+    for family in ("losses", "calibrators", "metrics"):
+        found = {entry["name"]: getattr(getattr(calibrant, family), entry["name"]) for entry in listed[family]}
+        assert not any(inspect.isabstract(one) for one in found.values())
+        assert all(isinstance(one, type) for one in found.values())
+        assert all(entry["what"] for entry in listed[family])
+    assert all(
+        issubclass(getattr(calibrant.metrics, one["name"]), calibrant.metrics.Metric) for one in listed["metrics"]
+    )
+    sources = {entry["name"]: entry["source"] for entry in listed["calibrators"]}
+    assert (sources["PlattScaling"], sources["IsotonicCalibration"]) == ("Platt 1999", "Zadrozny & Elkan 2002")
+    table = run("methods calibrators").stdout
+    assert "Guo et al. 2017" in table
+    assert "FocalLoss" not in table
+
+
+@pytest.mark.parametrize("width", [30, 77, 200])
+def test_a_table_has_every_word_whole_at_every_width(width: int, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    header, row = (
+        ["objective", "error %", "calibrated mean %", "T by ECE"],
+        ["Cross-entropy", "2.6", "0.09", "5.01±.11"],
+    )
+    print_table(header, [row], title="Some figures")
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= width
+    assert all(word in shown.replace(":", " ").split() for cell in (*header, *row) for word in cell.split())
+
+
+def test_a_terminal_obeys_no_name() -> None:
+    assert printable("a\x1b[2J\u202eb\x9b\nc") == "a�[2J�b�\nc"
+
+
+@pytest.mark.slow
+def test_a_process_answers_whoever_reads(fitted: Path, home: Path) -> None:
+    calibrant.operate.Monitor(calibrant.read("good.npz", split="val")).save("s.safetensors")
+    for words, code in (
+        ("check good.npz --max ece=.01", 1),
+        ("check good.npz --max ece=.9 --json", 0),
+        ("watch s.safetensors", 0),
+    ):
+        line = f"{sys.executable} -m calibrant {words} | true; exit ${{PIPESTATUS[0]}}"
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        assert subprocess.run(["bash", "-c", line], env=environment).returncode == code, words
+    odd = home / "größe.npz"
+    odd.write_bytes(Path("good.npz").read_bytes())
+    ascii_only = {"PYTHONIOENCODING": "ascii"}
+    shown = process("-m", "calibrant", "evaluate", odd.name, "--draws", "0", "--json", env=ascii_only).stdout
+    assert json.loads(shown.decode("ascii"))["rows"][0]["file"] == odd.name
+    done = process("-m", "calibrant", "apply", "c.safetensors", "-", "-o", "-", input=odd.read_bytes(), env=ascii_only)
+    Path("out.npz").write_bytes(done.stdout)
+    assert len(calibrant.read("out.npz", split="val")) == 400
+    done = process("-m", "calibrant", *shlex.split("fit nothere.npz -o o.safetensors"), text=True)
+    assert (done.returncode, done.stderr.count("\n"), done.stdout) == (2, 1, "")
+    assert isinstance(Monitor.load("s.safetensors"), Monitor)
