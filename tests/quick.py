@@ -9,8 +9,7 @@ from calibrant.report import figures
 def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let ``AutoCalibrator`` try two candidates: what is done with its fit is the same as with ten."""
 
-    candidates = [EnsembleTemperatureScaling(prior=0.5), VectorScaling(prior=0.5)]
-    two = lambda: [(one, lambda _: True) for one in candidates]  # noqa: E731
+    two = lambda *_: [EnsembleTemperatureScaling(prior=0.5), VectorScaling(prior=0.5)]  # noqa: E731
     monkeypatch.setattr("calibrant.calibrators.auto.usual_candidates", two)
 
 

@@ -7,7 +7,7 @@ then mixed by the log-loss that they saved. What the rows say is believed: a cla
 import json
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -154,9 +154,7 @@ class AutoCalibrator(Calibrator):
         self.candidates = None if candidates is None else [check_inner(one) for one in candidates]
         if self.candidates == []:
             raise refuse("at least one candidate", "none", "name one, such as TemperatureScaling()")
-        pool = [one for one, _ in usual_candidates()] if self.candidates is None else self.candidates
-        self.members = nn.ModuleList([Identity(), *pool])
-        self._update_facts()
+        self.members = nn.ModuleList([Identity()])  # and, once fitted, what was tried beside it
 
     @property
     def evidence(self) -> Evidence | None:
@@ -182,35 +180,41 @@ class AutoCalibrator(Calibrator):
     def _members(self) -> list[Calibrator]:
         return [member for member in self.members if isinstance(member, Calibrator)]
 
+    def _pool(self, classes: int, rows: int, wrong: float) -> nn.ModuleList:
+        """Return doing nothing and the candidates, unfitted."""
+        usual = self.candidates is None
+        candidates = usual_candidates(classes, rows) if usual else [renewed(one) for one in self.candidates or ()]
+        return nn.ModuleList([Identity(), *(candidates if wrong >= MIN_ERRORS else [])])
+
     def _update_facts(self) -> None:
-        # all that is in use; before fit, all that may come into use
-        self.preserves_argmax = all(one.preserves_argmax for one in self._members() if one.fitted or not self.fitted)
+        self.preserves_argmax = self.fitted and all(one.preserves_argmax for one in self._members() if one.fitted)
         # plain numbers, so that a traced forward pass does not depend on a value
         self._weights, self._epsilon = self.weights.tolist(), float(self.epsilon) if self.epsilon.numel() else 0.0
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        if len(counts := state_dict.get(prefix + "counts", ())):
+            self.members = self._pool(int(state_dict[prefix + "classes"]), int(counts[0]), float(counts[1]))
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _fit(self, rows: RowSource) -> None:
         sample: RowSource = _sample_of(rows)
         epsilon = _mixing(sample, self.folds)
         if epsilon:
             sample, rows = (some.map(with_logits, _mix_zeros, epsilon) for some in (sample, rows))
-        wrong, members = float(sample.total(wrong_mass)), [renewed(member) for member in self._members()]
-        suits = [True] * len(members) if self.candidates else [True, *(suit(rows) for _, suit in usual_candidates())]
-        tried = [at for at, suit in enumerate(suits) if at == 0 or (suit and wrong >= MIN_ERRORS)]
-        weight, losses = cross_fitted([members[at] for at in tried], sample, self.folds)
-        mean = weight @ losses / weight.sum()
-        if not math.isfinite(float(mean[0])):
+        wrong = float(sample.total(wrong_mass))
+        self.members = self._pool(rows.classes, rows.count, wrong)
+        weight, losses = cross_fitted(self._members(), sample, self.folds)
+        self.losses = weight @ losses / weight.sum()
+        if not math.isfinite(float(self.losses[0])):
             raise FitError("a finite log-loss of the logits as they are", "inf", "check the logits' range")
         gain = losses[:, :1] - losses
-        spread = (weight @ (gain - (mean[0] - mean)).square()).sqrt() / weight.sum()
-        columns = mixing_weights(gain, weight, wrong=wrong, classes=rows.classes), mean, spread.nan_to_num(nan=math.inf)
-        self.weights, self.losses, self.errors = (
-            torch.full((len(members),), absent, dtype=torch.float64).index_copy(0, torch.tensor(tried), column)
-            for absent, column in zip((0.0, math.inf, math.inf), columns, strict=True)
-        )
+        spread = (weight @ (gain - (self.losses[0] - self.losses)).square()).sqrt() / weight.sum()
+        self.errors = spread.nan_to_num(nan=math.inf)  # of a candidate without a finite loss
+        self.weights = mixing_weights(gain, weight, wrong=wrong, classes=rows.classes)
         whole = _Stages(rows)
-        for at, member in enumerate(members):
-            used = float(self.weights[at]) > 0 and whole.fit(member)
-            self.members[at] = member if used else renewed(member)
+        for at, member in enumerate(self._members()):
+            if not float(self.weights[at]) or not whole.fit(member):
+                self.members[at] = renewed(member)
         self.epsilon = torch.tensor(epsilon, dtype=torch.float64)
         self.counts = torch.tensor([rows.count, wrong, self.folds], dtype=torch.float64)
 
@@ -225,8 +229,8 @@ class AutoCalibrator(Calibrator):
         return narrowed(answer, logits.dtype)
 
 
-def usual_candidates() -> list[tuple[Calibrator, Callable[[RowSource], bool]]]:
-    """Return what is tried unless it is said otherwise, each with the rows that it suits."""
+def usual_candidates(classes: int, rows: int) -> list[Calibrator]:
+    """Return what is tried on rows of K classes unless it is said otherwise."""
 
     def focal() -> Calibrator:
         return FocalTemperatureScaling(gammas=(-0.9, 5.0), prior=_PRIOR)
@@ -234,29 +238,13 @@ def usual_candidates() -> list[tuple[Calibrator, Callable[[RowSource], bool]]]:
     def matrix() -> Calibrator:
         return StructuredMatrixScaling(strength=0.2, prior=_PRIOR)
 
-    def any_rows(_: RowSource) -> bool:
-        return True
-
-    def few_classes(rows: RowSource) -> bool:
-        return rows.classes <= _FEW_CLASSES
-
-    def small(rows: RowSource) -> bool:
-        return few_classes(rows) and rows.count <= 2 * _SAMPLE
-
-    def two_classes(rows: RowSource) -> bool:
-        return rows.classes == 2
-
-    return [
-        (EnsembleTemperatureScaling(prior=_PRIOR), any_rows),
-        (focal(), any_rows),
-        (Chain(focal(), matrix()), few_classes),
-        (Chain(focal(), StructuredVectorScaling(prior=_PRIOR)), lambda rows: not few_classes(rows)),
-        (Chain(focal(), BiasScaling(), KernelScaling()), small),
-        (CentredIsotonic(), few_classes),
-        (Chain(CentredIsotonic(), matrix()), few_classes),
-        (BetaCalibration(), two_classes),
-        (SplineCalibration(), two_classes),
-    ]
+    usual = [EnsembleTemperatureScaling(prior=_PRIOR), focal()]
+    if classes > _FEW_CLASSES:
+        return [*usual, Chain(focal(), StructuredVectorScaling(prior=_PRIOR))]
+    usual += [Chain(focal(), matrix()), CentredIsotonic(), Chain(CentredIsotonic(), matrix())]
+    if rows <= 2 * _SAMPLE:
+        usual.append(Chain(focal(), BiasScaling(), KernelScaling()))
+    return [*usual, BetaCalibration(), SplineCalibration()] if classes == 2 else usual
 
 
 def check_inner(calibrator: Any) -> Calibrator:
