@@ -4,8 +4,6 @@ The log-loss is convex in 1/T. The fit is Newton's method in log T inside a brac
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -127,15 +125,11 @@ def fit_log_temperature(rows: RowSource, *, start: float = 0.0, prior: float | N
         InputError: If a label's logit is −inf, which makes the log-loss infinite at every T.
         FitError: If the search did not end.
     """
-    inputs = rows.uncut.map(_Gaps.of)  # a pass cuts its batches itself
-    if isinstance(rows, MemoryRows) and rows.count >= 4 * _SAMPLE:
-        sample = inputs.map(_Gaps.every, rows.count // _SAMPLE)
-        slope, margin = _slope(sample, prior)
-        start = start if margin >= 0 else _root(slope, start, _NEAR)[0]
-    slope, margin = _slope(inputs, prior)
+    batches = rows.uncut  # a pass cuts its batches itself
+    gap, _, margin = batches.total(_moments, _FLAT).tolist()
     if margin >= 0 and prior is None:
         # every label has the largest logit, so that the log-loss falls down to T = 0, soon by less than rounding
-        if float(inputs.total(_Gaps.moments, _FLAT)[0]) == 0:
+        if gap == 0:
             warn_user(
                 "expected logits that differ within a row, got rows of equal ones, to which every temperature is the same, so "
                 "1 was returned; check the model's outputs",
@@ -144,7 +138,10 @@ def fit_log_temperature(rows: RowSource, *, start: float = 0.0, prior: float | N
             return 0.0, 0.0
         log_temperature, gradient = _LOW, 0.0
     else:
-        log_temperature, gradient = _root(slope, start, _TOLERANCE)
+        if isinstance(rows, MemoryRows) and rows.count >= 4 * _SAMPLE:
+            sample = batches.map(Batch.selected, slice(None, None, rows.count // _SAMPLE))
+            start, _ = _search(sample, float(sample.total(_mass)), prior, start, _NEAR)
+        log_temperature, gradient = _search(batches, rows.mass, prior, start, _TOLERANCE)
     if log_temperature in (_LOW, _HIGH):
         why = "every row is right" if log_temperature == _LOW else "the logits say no more than chance"
         warn_user(
@@ -155,27 +152,17 @@ def fit_log_temperature(rows: RowSource, *, start: float = 0.0, prior: float | N
     return log_temperature, gradient
 
 
-def _slope(inputs: RowSource, prior: float | None) -> tuple[Callable[[float], tuple[float, float]], float]:
-    """Return first and second derivative of the mean log-loss by log T, as a function of it, and the mean of z_y − max z."""
-    margin, mass = inputs.total(_Gaps.margin_and_mass).tolist()
+def _search(rows: RowSource, mass: float, prior: float | None, start: float, tolerance: float) -> tuple[float, float]:
+    """Return where the derivative of the mean log-loss by log T is 0, an end of [log 1e-3, log 1e3] if nowhere, and its last value."""
     precision = 0.0 if prior is None else 1 / (prior**2 * mass)
-
-    def slope(t: float) -> tuple[float, float]:
+    left, right, x = -math.inf, math.inf, min(max(start, _LOW), _HIGH)
+    for passes in range(1000):
         # With d = z − max z and q = softmax(βd), β = 1/T: the log-loss of a row is log Σ e^{βd} − β d_y, of which the derivatives by β
         # are E_q d − d_y and Var_q d; and d/dt = −β d/dβ for β = e^−t.
-        beta = math.exp(-t)
-        mean, variance = (inputs.total(_Gaps.moments, beta) / mass).tolist()
-        by_beta = mean - margin / mass
-        return -beta * by_beta + precision * t, beta * by_beta + beta**2 * variance + precision
-
-    return slope, margin
-
-
-def _root(slope: Callable[[float], tuple[float, float]], start: float, tolerance: float) -> tuple[float, float]:
-    """Return where an increasing function is 0, an end of [log 1e-3, log 1e3] if nowhere, and its last value."""
-    left, right, x = -math.inf, math.inf, min(max(start, _LOW), _HIGH)
-    for step_number in range(1000):
-        value, curvature = slope(x)
+        beta = math.exp(-x)
+        mean, variance, margin = (rows.total(_moments, beta) / mass).tolist()
+        value = -beta * (mean - margin) + precision * x
+        curvature = beta * (mean - margin) + beta**2 * variance + precision
         if math.isnan(value):
             break
         if (x == _LOW and value >= 0) or (x == _HIGH and value <= 0):
@@ -188,52 +175,33 @@ def _root(slope: Callable[[float], tuple[float, float]], start: float, tolerance
         if right - left <= tolerance:
             return x, value
         target = min(max(x + step, x - _LONGEST_STEP, _LOW), x + _LONGEST_STEP, _HIGH)
-        stalled = step_number > 40 and right - left < math.inf
+        stalled = passes > 40 and right - left < math.inf
         x = target if left < target < right and not stalled else (left + right) / 2
     raise FitError("the temperature search to end", f"a derivative of {value:g} at {x:g}", "check the logits' range")
 
 
-@dataclass(frozen=True)
-class _Gaps:
-    """Logits (n, K), the largest of each row (n, 1), the label's gap to it (n,) float64, and weights (n,) or None."""
+def _mass(batch: Batch) -> Tensor:
+    return batch.row_weights.sum()
 
-    logits: Tensor
-    top: Tensor
-    margin: Tensor
-    weights: Tensor | None
 
-    @classmethod
-    def of(cls, batch: Batch) -> "_Gaps":
-        check_label_logits(batch)
-        top = batch.logits.amax(dim=1, keepdim=True)
-        margin = batch.logits.gather(1, batch.labels[:, None]).double() - top.double()
-        return cls(batch.logits, top, margin[:, 0], batch.weights)
-
-    def every(self, step: int) -> "_Gaps":
-        """Return every ``step``-th row."""
-        weights = None if self.weights is None else self.weights[::step]
-        return _Gaps(self.logits[::step], self.top[::step], self.margin[::step], weights)
-
-    def margin_and_mass(self) -> Tensor:
-        """Return Σ w (z_y − max z) and Σ w (2,)."""
-        mass = torch.ones_like(self.margin) if self.weights is None else self.weights
-        return torch.stack([mass @ self.margin, mass.sum()]).cpu()
-
-    def moments(self, beta: float) -> Tensor:
-        """Return the sums of mean and variance of z − max z under softmax(βz), (2,)."""
-        if self.logits.is_cuda and cuda.available():
-            both = cuda.row_moments(self.logits, self.top, beta, torch.float64)
-            return (both.sum(dim=1) if self.weights is None else both @ self.weights).cpu()
-        if cpu.serves(self.logits):
-            top = self.top[:, 0] if cpu.walks_columns(self.logits) else None
-            found = cpu.temperature_moments(self.logits, top, self.weights, beta, torch.float64)
-            return torch.tensor(found, dtype=torch.float64)
-        sums = torch.zeros(2, dtype=torch.float64, device=self.logits.device)
-        for rows in row_chunks(*self.logits.shape, device=self.logits.device):
-            d = (self.logits[rows].double() - self.top[rows].double()).clamp_min_(_EXCLUDED)
-            e = (d * beta).exp_()
-            norm = e.sum(dim=1)
-            mean = e.mul_(d).sum(dim=1) / norm
-            both = torch.stack([mean, e.mul_(d).sum(dim=1) / norm - mean**2])
-            sums += both.sum(dim=1) if self.weights is None else both @ self.weights[rows]
-        return sums.cpu()
+def _moments(batch: Batch, beta: float) -> Tensor:
+    """Return the weighted sums of mean and variance of d = z − max z under softmax(βd), and of d at the label (3,)."""
+    check_label_logits(batch)
+    z, w, top = batch.logits, batch.weights, batch.logits.amax(dim=1, keepdim=True)
+    at_label = (z.gather(1, batch.labels[:, None]).double() - top.double())[:, 0]
+    margin = (at_label.sum() if w is None else w @ at_label).cpu().view(1)
+    if z.is_cuda and cuda.available():
+        both = cuda.row_moments(z, top, beta, torch.float64)
+        return torch.cat([(both.sum(dim=1) if w is None else both @ w).cpu(), margin])
+    if cpu.serves(z):
+        found = cpu.temperature_moments(z, top[:, 0] if cpu.walks_columns(z) else None, w, beta, torch.float64)
+        return torch.cat([torch.tensor(found, dtype=torch.float64), margin])
+    sums = torch.zeros(2, dtype=torch.float64, device=z.device)
+    for rows in row_chunks(*z.shape, device=z.device):
+        d = (z[rows].double() - top[rows].double()).clamp_min(_EXCLUDED)
+        e = (d * beta).exp_()
+        norm = e.sum(dim=1)
+        mean = e.mul_(d).sum(dim=1) / norm
+        both = torch.stack([mean, e.mul_(d).sum(dim=1) / norm - mean**2])
+        sums += both.sum(dim=1) if w is None else both @ w[rows]
+    return torch.cat([sums.cpu(), margin])
