@@ -7,7 +7,7 @@ import torch
 
 from calibrant import Pairs, Predictions
 from calibrant.errors import InputError
-from calibrant.evaluate import compare
+from calibrant.evaluate import compare, compare_all
 from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier
 
 
@@ -28,23 +28,36 @@ def test_a_better_calibrated_model_wins_where_it_is_better() -> None:
     gaps = by[repr(ECE())]
     assert (gaps.winner, gaps.low, gaps.high) == ("b", None, None)
     assert gaps.difference == ECE()(model(1.0)) - ECE()(model(0.4))
-    assert f"better calibrated, lower ECE by {-gaps.difference:.4f} (p < 0.001)" in found.verdict
-    assert found.verdict.startswith("B is better than A: lower NLL by ")
-    assert "In Accuracy they cannot be told apart." in str(found)
+    first = f"B is better calibrated than A: its ECE is lower by {-gaps.difference:.4f}, which chance does not explain"
+    assert found.verdict.startswith(f"{first} (p < 0.001). B is better than A: lower NLL by ")
+    assert "In Accuracy A and B cannot be told apart." in str(found)
 
 
 def test_a_model_against_itself_cannot_be_told_apart() -> None:
     found = compare(model(), model())
     assert [row.winner for row in found.rows] == [None] * 4
     assert [row.p_value for row in found.rows] == [1.0] * 4
-    assert found.verdict.startswith("A and B cannot be told apart on these rows")
+    assert found.verdict.startswith(
+        "Neither A nor B is shown to be better calibrated: both have the same ECE, which chance"
+    )
+    assert found.verdict.endswith("In Accuracy, NLL or Brier A and B cannot be told apart.")
 
 
 def test_when_each_wins_somewhere_the_verdict_says_so() -> None:
     sharp, blunt = model(0.3, noise=0.0, rows=20_000), model(1.0, noise=1.0, rows=20_000)
     verdict = compare(sharp, blunt, metrics=[Accuracy(), ECE()]).verdict
-    assert verdict.startswith("Neither is better in all: A has higher Accuracy by ")
-    assert "B has better calibrated, lower ECE by " in verdict
+    assert verdict.startswith("B is better calibrated than A: its ECE is lower by ")
+    assert "A is better than B: higher Accuracy by " in verdict
+
+
+def test_several_models_are_corrected_over_their_pairs() -> None:
+    models = {f"T{t}": model(t, rows=800) for t in (1.0, 1.15, 1.3)}
+    found = compare_all(models, metrics=[NLL()])
+    alone = {names: compare(*(models[name] for name in names), metrics=[NLL()]).rows[0].p_value for names in found}
+    assert list(found) == [("T1.0", "T1.15"), ("T1.0", "T1.3"), ("T1.15", "T1.3")]
+    smallest = min(alone, key=alone.get)
+    assert found[smallest].rows[0].p_value == pytest.approx(3 * alone[smallest])
+    assert found["T1.0", "T1.3"].verdict == "In NLL T1.0 and T1.3 cannot be told apart."
 
 
 def test_clustered_rows_widen_the_interval() -> None:
@@ -77,7 +90,6 @@ def test_what_has_no_test_is_shown_untested() -> None:
     found = compare(model(0.4), model(), metrics=[MCE(), NLL()])
     assert (found.rows[0].p_value, found.rows[0].low, found.rows[0].winner) == (None, None, None)
     assert found.verdict.endswith("Not tested: MCE.")
-    assert compare(model(0.4), model(), metrics=[MCE()]).verdict.startswith("No test is known")
 
 
 def test_an_infinite_loss_is_not_tested_but_shown() -> None:
@@ -111,7 +123,7 @@ def test_few_errors_decide_no_loss_and_say_how_many_rows_would_do() -> None:
         found = compare(*pair, metrics=[NLL(), Brier(), ECE()])
         assert [row.p_value is not None for row in found.rows] == [tested, tested, False]
         what = "" if tested else "groups with "
-        assert f"For ECE 20 {what}wrong decisions of each model are needed, 5 seen" in found.verdict
+        assert f"lower by 0.0677; 20 {what}wrong decisions of each model are needed, 5 seen" in found.verdict
         assert ("groups with wrong decisions that tell the two apart are needed, 5 seen" in found.verdict) is not tested
 
 

@@ -1,7 +1,6 @@
 """Groups of rows: what is found, what is controlled, what is refused."""
 
 import math
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from tests.conftest import late
 from calibrant import Pairs, Predictions
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate import subgroups
-from calibrant.evaluate._group_sums import _at_least_of_rows
 from calibrant.metrics import ECE
 from calibrant.statistics.means import mean_interval
 
@@ -98,8 +96,6 @@ def test_rows_of_one_cluster_are_not_independent() -> None:
     loose, honest = (subgroups(one, ["site"], draws=500).rows[0] for one in (alone, together))
     assert honest.high - honest.low > 2 * (loose.high - loose.low)
     assert honest.ece_low is None
-    alike = [SimpleNamespace(noise=0.1), SimpleNamespace(noise=0.2)]  # whose clusters all have no gap
-    assert _at_least_of_rows(np.zeros((2, 2)), alike).tolist() == [[0.1, 0], [0, 0.2]]
     with pytest.raises(NoIntervalError, match="at least 10 groups"):
         subgroups(Pairs(data.p, data.y, groups=torch.arange(600) % 5, features=data.features))
 

@@ -146,7 +146,7 @@ def test_of_several_models_the_page_says_which_is_better(tmp_path: Path, undrawn
     first, second = re.findall("<li>(.*)</li>", text)[:2]
     assert "<h2>Which model</h2>" in text
     assert first.startswith("What to do: take kept, which has the better log-loss. Calibrate ")
-    assert second.startswith("kept is better than noisy: higher")
+    assert second.startswith("kept is better calibrated than noisy: its ECE is lower by")
     (found,) = json.loads(write_report(pair, tmp_path / "r.json", draws=20).read_text())["comparisons"]
     assert found["verdict"].replace(" %", "\u00a0%") in text
     assert (found["a"], found["b"], found["calibrated"], found["rows"][0]["winner"]) == ("kept", "noisy", False, "a")

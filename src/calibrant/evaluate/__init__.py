@@ -1,6 +1,6 @@
 """Evaluation: the panel of metrics with uncertainty, comparisons of models, groups and labels, and recalibration."""
 
-from calibrant.evaluate.compare import compare
+from calibrant.evaluate.compare import compare, compare_all
 from calibrant.evaluate.cost_calibration import cost_calibration
 from calibrant.evaluate.multilabel import label_table, multilabel_panel
 from calibrant.evaluate.panel import default_metrics, panel, panel_by
@@ -10,6 +10,7 @@ from calibrant.evaluate.subgroups import subgroups
 __all__ = [
     "calibration_line",
     "compare",
+    "compare_all",
     "cost_calibration",
     "default_metrics",
     "label_table",

@@ -1,20 +1,21 @@
-"""Paired comparison of two models on the same rows."""
+"""Paired comparison of models on the same rows: which is better calibrated, by how much, and whether chance explains it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from calibrant._core.constraints import Level, checked
+from calibrant._core.check import check_number
 from calibrant._core.notebook import to_html
 from calibrant.data.checks import Data, require_rows
 from calibrant.data.pairs import are_events
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, NoIntervalError
-from calibrant.evaluate.panel import Metrics, default_metrics
+from calibrant.evaluate.panel import default_metrics
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Error, MeanMetric, Metric
 from calibrant.statistics.enough import FEWEST_COMPARED, FEWEST_OF_ROWS, scarce_errors
 from calibrant.statistics.paired import PairedTest, holm, paired_square_test, paired_test
@@ -73,14 +74,7 @@ class Comparison:
         return self.verdict
 
 
-@checked
-def compare(
-    a: Data,
-    b: Data,
-    *,
-    metrics: Metrics | None = None,
-    level: Level = 0.95,
-) -> Comparison:
+def compare(a: Data, b: Data, *, metrics: Sequence[Metric] | None = None, level: float = 0.95) -> Comparison:
     """Compare two models, or two calibrators, on the same rows.
 
     Rows are paired, so that what makes a row hard for both cancels; rows of one group count as one
@@ -113,23 +107,76 @@ def compare(
     return compared(a, b, ("A", "B"), metrics=metrics, level=level)
 
 
+def compare_all(
+    models: Mapping[str, Data], *, metrics: Sequence[Metric] | None = None, level: float = 0.95
+) -> dict[tuple[str, str], Comparison]:
+    """Compare each pair of several models on the same rows, with p-values corrected for all pairs and metrics (Holm).
+
+    Args:
+        models: Name → predictions, two or more.
+        metrics: As in ``compare``.
+        level: As there; the intervals are those of single comparisons.
+
+    Returns:
+        Names of two models → their comparison.
+
+    Raises:
+        InputError: As ``compare``.
+
+    Examples:
+        >>> from calibrant import Predictions
+        >>> rows = {
+        ...     t: Predictions.from_logits([[2.0 / t, 0.0], [0.0, 2.0 / t]] * 50, [0, 1] * 45 + [1, 0] * 5)
+        ...     for t in (1, 2, 3)
+        ... }
+        >>> sorted(compare_all({f"T = {t}": data for t, data in rows.items()}))[0]
+        ('T = 1', 'T = 2')
+    """
+    check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
+    pairs = {names: _pair(*(models[name] for name in names)) for names in combinations(models, 2)}
+    chosen = {names: _applicable(*pair) if metrics is None else metrics for names, pair in pairs.items()}
+    tests = {names: [_test_if_known(metric, *pairs[names], level=level) for metric in chosen[names]] for names in pairs}
+    # metrics without a test take no part in the correction
+    p_values = iter(holm([test.p_value for of in tests.values() for test in of if isinstance(test, PairedTest)]))
+    found = {}
+    for names, (a, b) in pairs.items():
+        corrected = [
+            replace(one, p_value=next(p_values)) if isinstance(one, PairedTest) else one for one in tests[names]
+        ]
+        rows = [
+            _comparison_row(metric, metric(a), metric(b), test, level=level)
+            for metric, test in zip(chosen[names], corrected, strict=True)
+        ]
+        verdict = verdict_in_words(rows, chosen[names], names, level=level)
+        found[names] = Comparison(tuple(rows), verdict, a.count, level)
+    return found
+
+
 def compared(
-    a: Data, b: Data, names: tuple[str, str], *, metrics: Metrics | None = None, level: float = 0.95
+    a: Data, b: Data, names: tuple[str, str], *, metrics: Sequence[Metric] | None = None, level: float = 0.95
 ) -> Comparison:
     """Return ``compare`` of two models that the verdict calls by ``names``."""
+    return compare_all({names[0]: a, names[1]: b}, metrics=metrics, level=level)[names]
+
+
+def _pair(a: Data, b: Data) -> tuple[Data, Data]:
+    """Return the counted rows of both, which have the groups of either."""
     _check_same_rows(a, b)
     if a.groups is None and b.groups is not None:
         a = replace(a, groups=b.groups)
-    a, b = a.counted, b.counted
-    if metrics is None:
-        known = [*default_metrics(a), *default_metrics(b)]
-        metrics = [m for m in (Accuracy(), NLL(), Brier(), ECE()) if known.count(m) == 2]
-    tests = _tests(metrics, a, b, level=level)
-    rows = [
-        _comparison_row(metric, metric(a), metric(b), test, level=level)
-        for metric, test in zip(metrics, tests, strict=True)
-    ]
-    return Comparison(tuple(rows), verdict_in_words(rows, metrics, names, level=level), a.count, level)
+    return a.counted, b.counted
+
+
+def _applicable(a: Data, b: Data) -> list[Metric]:
+    known = [*default_metrics(a), *default_metrics(b)]
+    return [metric for metric in (Accuracy(), NLL(), Brier(), ECE()) if known.count(metric) == 2]
+
+
+def _test_if_known(metric: Metric, a: Data, b: Data, *, level: float) -> PairedTest | str:
+    try:
+        return _test(metric, a, b, level=level)
+    except NoIntervalError as error:  # a single row or group, or too few for the metric's own test
+        return str(error)
 
 
 def _lacking(metric: Metric, a: Data, b: Data) -> str:
@@ -143,19 +190,6 @@ def _lacking(metric: Metric, a: Data, b: Data) -> str:
     if a.groups is not None:
         return f"{enough} groups with wrong decisions {counted} are needed, {math.floor(seen)} seen; measure on more groups"
     return f"{enough} wrong decisions {counted} are needed, {math.floor(seen)} seen; about {rows:,} rows would do"
-
-
-def _tests(metrics: Sequence[Metric], a: Data, b: Data, *, level: float) -> list[PairedTest | str]:
-    """Return the test of each metric, its p-value corrected for their number (Holm), or why it has none, where that is known."""
-    tests: list[PairedTest | str] = []
-    for metric in metrics:
-        try:
-            tests.append(_test(metric, a, b, level=level))
-        except NoIntervalError as error:  # a single row or group, or too few for the metric's own test
-            tests.append(str(error))
-    # metrics without a test take no part in the correction
-    corrected = iter(holm([test.p_value for test in tests if isinstance(test, PairedTest)]))
-    return [test if isinstance(test, str) else replace(test, p_value=next(corrected)) for test in tests]
 
 
 def _test(metric: Metric, a: Data, b: Data, *, level: float) -> PairedTest | str:
@@ -206,24 +240,18 @@ def _comparison_row(metric: Metric, a: float, b: float, test: PairedTest | str, 
         return ComparisonRow(repr(metric), a, b, b - a, None, None, None, None, test)
     winner: Literal["a", "b"] | None = None
     if test.p_value < 1 - level:
-        winner = "b" if _closer(metric, b, a) else "a"
+        sizes = (abs(a), abs(b)) if metric.better == "zero" else (-a, -b) if metric.better == "higher" else (a, b)
+        winner = "b" if sizes[1] < sizes[0] else "a"
     if isinstance(metric, ECE):
         winner = winner if test.difference * (b - a) > 0 else None
         return ComparisonRow(repr(metric), a, b, b - a, None, None, test.p_value, winner, _OF_SQUARES)
     return ComparisonRow(repr(metric), a, b, test.difference, test.low, test.high, test.p_value, winner)
 
 
-def _closer(metric: Metric, one: float, other: float) -> bool:
-    """Return whether ``one`` is better than ``other``."""
-    if metric.better == "zero":
-        return abs(one) < abs(other)
-    return one > other if metric.better == "higher" else one < other
-
-
 def verdict_in_words(
     rows: Sequence[ComparisonRow], metrics: Sequence[Metric], names: tuple[str, str], *, level: float
 ) -> str:
-    """Return the verdict in words.
+    """Return the verdict in words: first on calibration, if an ECE is compared, then on the other metrics.
 
     Args:
         rows: Of a comparison.
@@ -231,48 +259,54 @@ def verdict_in_words(
         names: Of the two.
         level: Of the intervals.
     """
-    a, b = names
-    named = [(type(metric).__name__, row) for metric, row in zip(metrics, rows, strict=True)]
-    untested = [name for name, row in named if row.p_value is None]
-    even = [name for name, row in named if row.p_value is not None and row.winner is None]
-    tail = f" Not tested: {', '.join(untested)}." if untested else ""
-    notes: dict[str, list[str]] = {}
-    lacking = [(name, row.note) for name, row in named if row.p_value is None]
-    for name, note in [*lacking, *((name, row.note) for name, row in named if row.winner)]:
-        if note:
-            notes.setdefault(note, []).append(name)
-    tail += "".join(f" For {_names_in_words(of)} {note}." for note, of in notes.items())
-    if len(untested) == len(rows):
-        return "No test is known to hold its level for these metrics." + tail
-    parts: dict[str | None, list[str]] = {"a": [], "b": []}
-    for metric, row in zip(metrics, rows, strict=True):
-        parts.setdefault(row.winner, []).append(_reason(metric, row, level=level))
-    of_a, of_b = ("; ".join(parts[one]) for one in "ab")
-    if of_a and of_b:
-        return f"Neither is better in all: {a} has {of_a}. {b} has {of_b}." + tail
-    if not of_a and not of_b:
-        return (
-            f"{a} and {b} cannot be told apart on these rows: no reliable difference in {_names_in_words(even)}." + tail
-        )
-    winner, loser = (b, a) if of_b else (a, b)
-    also = f" In {_names_in_words(even)} they cannot be told apart." if even else ""
-    return f"{winner} is better than {loser}: {of_a or of_b}.{also}{tail}"
+    named = list(zip(metrics, rows, strict=True))
+    calibration = next(((metric, row) for metric, row in named if isinstance(metric, ECE)), None)
+    sentences = [] if calibration is None else [_on_calibration(calibration[1], names)]
+    others = [(metric, row) for metric, row in named if (metric, row) != calibration]
+    better = {"a": names, "b": names[::-1]}
+    for side, (winner, loser) in better.items():
+        if reasons := [_reason(metric, row, level=level) for metric, row in others if row.winner == side]:
+            sentences.append(f"{winner} is better than {loser}: {'; '.join(reasons)}.")
+    if even := [type(metric).__name__ for metric, row in others if row.p_value is not None and row.winner is None]:
+        sentences.append(f"In {_or(even)} {names[0]} and {names[1]} cannot be told apart.")
+    if untested := [(type(metric).__name__, row.note) for metric, row in others if row.p_value is None]:
+        sentences.append(f"Not tested: {', '.join(name for name, _ in untested)}.")
+        notes = {note: [name for name, own in untested if own == note] for _, note in untested if note}
+        sentences += [f"For {_or(of)} {note}." for note, of in notes.items()]
+    return " ".join(sentences)
+
+
+def _on_calibration(row: ComparisonRow, names: tuple[str, str]) -> str:
+    """Return which of two models is better calibrated, by how much, and whether chance explains it."""
+    better, other = names if row.difference > 0 else names[::-1]
+    size = f"its ECE is lower by {_number(row.difference)}"
+    if row.winner is not None:
+        return f"{better} is better calibrated than {other}: {size}, which chance does not explain ({_p(row)})."
+    said = f"the ECE of {better} is lower by {_number(row.difference)}" if row.difference else "both have the same ECE"
+    why = f"; {row.note}" if row.p_value is None else f", which chance explains ({_p(row)})"
+    return f"Neither {names[0]} nor {names[1]} is shown to be better calibrated: {said}{why}."
 
 
 def _reason(metric: Metric, row: ComparisonRow, *, level: float) -> str:
     word = {"higher": "higher", "lower": "lower", "zero": "smaller"}[metric.better]
-    p = "p < 0.001" if (row.p_value or 0.0) < 0.001 else f"p = {row.p_value:.3f}"
-    digits = ".4f" if abs(row.difference) >= SMALL else ".2g"
+    by = f"{word} {type(metric).__name__} by {_number(row.difference)}"
     if row.low is None or row.high is None:
-        return f"better calibrated, {word} {type(metric).__name__} by {format(abs(row.difference), digits)} ({p})"
+        return f"{by} ({_p(row)})"
     near, far = sorted(map(abs, (row.low, row.high)))
-    # an interval that holds 0 says nothing of the least size
-    near = 0.0 if row.low * row.high < 0 else near
-    size, low, high = (format(value, digits) for value in (abs(row.difference), near, far))
-    return f"{word} {type(metric).__name__} by {size} ({100 * level:.3g} % interval {low} to {high}, {p})"
+    near = 0.0 if row.low * row.high < 0 else near  # an interval that holds 0 says nothing of the least size
+    digits = ".4f" if abs(row.difference) >= SMALL else ".2g"
+    return f"{by} ({100 * level:.3g} % interval {near:{digits}} to {far:{digits}}, {_p(row)})"
 
 
-def _names_in_words(names: Sequence[str]) -> str:
+def _number(difference: float) -> str:
+    return f"{abs(difference):{'.4f' if abs(difference) >= SMALL else '.2g'}}"
+
+
+def _p(row: ComparisonRow) -> str:
+    return "p < 0.001" if (row.p_value or 0.0) < 0.001 else f"p = {row.p_value:.3f}"
+
+
+def _or(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 

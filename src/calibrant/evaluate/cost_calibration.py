@@ -1,20 +1,18 @@
-"""Whether decisions cost what the probabilities foresee."""
+"""Whether decisions cost what the probabilities foresee: in the mean, and over ranges of the foreseen cost."""
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from calibrant._core.check import refuse
-from calibrant._core.constraints import Level, Real, checked
-from calibrant.data.checks import CostTable, MeasuredRows
+from calibrant.data.checks import check_costs, require_predictions
 from calibrant.data.predictions import Predictions
-from calibrant.statistics.design import Design
-from calibrant.statistics.means import Interval, contributions, mean_interval
+from calibrant.statistics.means import Interval, mean_interval
+from calibrant.statistics.paired import paired_test
 
-CostRows = Annotated[Predictions, MeasuredRows("the calibration of costs", classes=True)]
 _ROUNDING = 1e-13  # of the largest cost, by which Σ_k p_k c may miss c
 _TERMS = 60  # of the alternating series of the range's tail; the last is below rounding from a range of 0.2 on
 
@@ -54,9 +52,8 @@ class CostCalibration:
         return f"foreseen {self.foreseen:.4g}, realised {self.realised:.4g}: difference {self.short}"
 
 
-@checked
 def cost_calibration(
-    predictions: CostRows, costs: Any, *, reject: Real | None = None, level: Level = 0.95
+    predictions: Predictions, costs: Any, *, reject: float | None = None, level: float = 0.95
 ) -> CostCalibration:
     """Compare the cost foreseen by the probabilities with the realised cost of the decisions of least expected cost.
 
@@ -85,35 +82,8 @@ def cost_calibration(
     References:
         Zhao et al. 2021, Calibrating predictions to decisions; arXiv 2510.25458 (utility calibration); Feller 1951.
     """
-    return _compared(predictions, *decided_costs(predictions, costs, reject=reject), level)
-
-
-@checked
-def decided_costs(data: Predictions, costs: CostTable, *, reject: Real | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the probabilities (N, K), the costs of each row's decision by true class (N, K), and what it foresees (N,).
-
-    Args:
-        data: With all classes.
-        costs: (K, A) costs[true, action].
-        reject: Cost of abstaining, or None.
-
-    Raises:
-        InputError: If costs are no finite table with a line for each class.
-    """
-    table = torch.tensor(costs, dtype=torch.float64, device=data.logits.device)
-    if len(table) != data.classes:
-        raise refuse(
-            f"costs of {data.classes} classes, as predictions", f"{len(table)} lines", "give each class a line"
-        )
-    if reject is not None:
-        table = torch.cat([table, table.new_full((len(table), 1), float(reject))], dim=1)
-    p = data.float64_probs()
-    foreseen, action = (p @ table).min(dim=1)
-    return p, table.T[action], foreseen
-
-
-def _compared(data: Predictions, p: Tensor, own: Tensor, foreseen: Tensor, level: float) -> CostCalibration:
-    """Return the figures of decisions whose costs by true class are ``own`` (N, K) and that foresee ``foreseen`` (N,)."""
+    data = require_predictions(predictions, what="the calibration of costs")
+    p, own, foreseen = _decided(data, costs, reject)
     realised = own.gather(1, data.need_labels()[:, None])[:, 0]
     centred = own - foreseen[:, None]
     gap = realised - foreseen
@@ -128,14 +98,26 @@ def _compared(data: Predictions, p: Tensor, own: Tensor, foreseen: Tensor, level
     path = torch.cat([gap.new_zeros(1), _last_of_ties(foreseen, weight * gap)])
     spread = float(path.max() - path.min())
     if data.groups is None:
-        tested, ranged = (
-            _edgeworth(total, variance, third),
-            range_tail(spread / math.sqrt(variance)) if variance > 0 else 1.0,
-        )
+        tested = _edgeworth(total, variance, third)
+        ranged = range_tail(spread / math.sqrt(variance)) if variance > 0 else 1.0
     else:
-        tested, ranged = _over_groups(gap, data.groups, data.weights), None
+        tested, ranged = paired_test(gap, groups=data.groups, weight=data.weights).p_value, None
     mean = float(weight @ foreseen) / mass
     return CostCalibration(mean, mean + total / mass, interval, tested, spread / mass, ranged)
+
+
+def _decided(data: Predictions, costs: Any, reject: float | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the probabilities (N, K), the costs of each row's decision by true class (N, K), and what it foresees (N,)."""
+    table = torch.tensor(check_costs(costs), dtype=torch.float64, device=data.logits.device)
+    if len(table) != data.classes:
+        raise refuse(
+            f"costs of {data.classes} classes, as predictions", f"{len(table)} lines", "give each class a line"
+        )
+    if reject is not None:
+        table = torch.cat([table, table.new_full((len(table), 1), reject)], dim=1)
+    p = data.float64_probs()
+    foreseen, action = (p @ table).min(dim=1)
+    return p, table.T[action], foreseen
 
 
 def _last_of_ties(order: Tensor, steps: Tensor) -> Tensor:
@@ -155,16 +137,6 @@ def _edgeworth(total: float, variance: float, third: float) -> float:
     below = normal - skewness * (z * z - 1) * math.exp(-z * z / 2) / math.sqrt(2 * math.pi) / 6
     below = below if 0 < below < 1 else normal  # far out the expansion says nothing
     return min(1.0, 2 * min(below, 0.5 * math.erfc(z / math.sqrt(2)) if below == normal else 1 - below))
-
-
-def _over_groups(gap: Tensor, groups: Tensor, weight: Tensor | None) -> float:
-    """Return the two-sided p of Student's t over groups."""
-    from scipy.special import stdtr
-
-    mean, _, spread = contributions(gap, Design.of(gap, groups=groups, weight=weight))
-    return (
-        2 * float(stdtr(max(spread.units - 1, 1), -abs(mean) / spread.error)) if spread.error > 0 else float(mean == 0)
-    )
 
 
 def range_tail(ratio: float) -> float:

@@ -1,23 +1,25 @@
-"""The panel: the metrics of a report, each with its interval and its value for a calibrated model."""
+"""The panel: the metrics of a report, each with its interval and its value for a calibrated model.
+
+``panel_by`` gives the panel of each part of the rows.
+"""
 
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 
-from calibrant._core.constraints import MOST_DRAWS, Integer, Kind, Level, Seed, checked
+from calibrant._core.check import check_choice
 from calibrant._core.notebook import to_html
 from calibrant.binning import EqualMass
-from calibrant.data.checks import Data, MeasuredRows
+from calibrant.data.checks import Data, require_rows
 from calibrant.data.pairs import Pairs, are_events
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.metrics import AURC, ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, DebiasedECE, Metric, SmoothECE
 from calibrant.statistics import interval, null_band
 
-PanelRows = Annotated[Data, MeasuredRows("the panel")]
-Metrics = Sequence[Annotated[Metric, Kind(Metric, "pass a list such as [ECE(), NLL()]")]]
+Metrics = Sequence[Metric]
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,7 @@ class Panel(list[PanelRow]):
         return "\n".join(map(str, self))
 
 
-@checked
-def default_metrics(predictions: PanelRows) -> list[Metric]:
+def default_metrics(predictions: Data) -> list[Metric]:
     """Return the panel's metrics that apply to ``predictions``.
 
     Args:
@@ -72,6 +73,7 @@ def default_metrics(predictions: PanelRows) -> list[Metric]:
         >>> default_metrics(Pairs.from_top_label([0.9, 0.6], [1, 0], [1, 1]))[0]
         Accuracy()
     """
+    predictions = require_rows(predictions, what="the panel")
     errors: list[Metric] = [ECE(), ECE(EqualMass()), MCE(), ClasswiseECE(), DebiasedECE(), SmoothECE()]
     metrics = [Accuracy(), NLL(), Brier(), *errors, AURC()]
     if are_events(predictions):  # which are neither right nor wrong
@@ -79,15 +81,14 @@ def default_metrics(predictions: PanelRows) -> list[Metric]:
     return [metric for metric in metrics if not (metric.needs_classes and isinstance(predictions, Pairs))]
 
 
-@checked
 def panel(
-    predictions: PanelRows,
+    predictions: Data,
     *,
     metrics: Metrics | None = None,
     uncertainty: bool = True,
-    draws: Annotated[int, Integer(2, MOST_DRAWS)] = 1000,
-    seed: Seed = 0,
-    level: Level = 0.95,
+    draws: int = 1000,
+    seed: int = 0,
+    level: float = 0.95,
 ) -> Panel:
     """Return every metric of the panel with its interval and its limit if calibrated.
 
@@ -110,13 +111,13 @@ def panel(
         Accuracy(): 0.8 [0.7112, 0.8666]
         ECE(binning=EqualWidth(bins=15), norm=1): 0.002184 [0, 0.09109], limit if calibrated 0.09121
     """
+    predictions = require_rows(predictions, what="the panel")
     chosen = default_metrics(predictions) if metrics is None else metrics
     return Panel(_panel_row(metric, predictions, uncertainty, draws=draws, seed=seed, level=level) for metric in chosen)
 
 
-@checked
 def panel_by(
-    predictions: PanelRows,
+    predictions: Data,
     by: Literal["groups", "labels", "predicted"],
     *,
     metrics: Metrics | None = None,
@@ -149,7 +150,8 @@ def panel_by(
         >>> [rows[0].value for rows in panel_by(data, "groups", uncertainty=False).values()]
         [1.0, 0.0]
     """
-    column = getattr(predictions, by)
+    predictions = require_rows(predictions, what="the panel")
+    column = getattr(predictions, check_choice(by, name="by", choices=("groups", "labels", "predicted")))
     if column is None:
         raise InputError(f"predictions with {by}", "none", "pass them when making the predictions")
     parts = {}

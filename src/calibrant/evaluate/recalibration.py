@@ -2,19 +2,16 @@
 
 import math
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from calibrant._core.check import refuse, shown
-from calibrant._core.constraints import Integer, Level, Positive, Seed, checked
-from calibrant._core.minimise import Objective, minimise
+from calibrant._core.check import check_choice, check_count, check_number, refuse
 from calibrant.binning import Binning, EqualWidth
 from calibrant.calibrators import Calibrator, TemperatureScaling
-from calibrant.data.checks import Data, MeasuredRows
+from calibrant.data.checks import Data, require_predictions, require_rows
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import fitting_weights
 from calibrant.errors import FitError, InputError
@@ -23,18 +20,12 @@ from calibrant.metrics import ECE, NLL, Brier
 from calibrant.metrics.canonical import recalibrated_in_blocks
 from calibrant.statistics.enough import FEWEST_COMPARED, LossOfLabels, scarce_errors
 from calibrant.statistics.means import Interval, normal_quantile
-from calibrant.statistics.paired import PairedTest, paired_test
+from calibrant.statistics.paired import paired_test
 
-_TOLERANCE, _ROUNDING = 1e-11, 1e-16  # of an entry of the summed gradient; and of the sum of its terms' sizes
-_ENOUGH = 1e-9  # of the mean gradient: where the search can get no lower, this is a maximum, too
-# of the tolerance: scores are at most 27.6, so curvature falls to less than this where the gradient vanishes
-_FLAT = 100
+_STEPS = 100  # of Newton's method; five to ten are needed
+# of the summed gradient at the maximum, and of the curvature there: where the maximum is at infinity, both fall together
+_GRADIENT, _CURVATURE = 1e-9, 1e-7
 _PROPER = 1e-5  # of the largest term, that their sum may miss 0 by: ``ProperFocalLoss`` finds roots to about 1e-7
-_NO_MAXIMUM = (
-    "outcomes that the confidence does not tell apart perfectly",
-    "a likelihood without a finite maximum",
-    "there is no calibration slope for such data",
-)
 
 
 @dataclass(frozen=True)
@@ -50,14 +41,8 @@ class OptimalECE:
     temperature: float
 
 
-@checked
 def optimal_ece(
-    predictions: Annotated[Predictions, MeasuredRows("the optimal ECE", labelled=True, classes=True)],
-    *,
-    binning: Binning | None = None,
-    low: Positive = 0.05,
-    high: Positive = 20.0,
-    steps: Annotated[int, Integer(3, 100_000)] = 200,
+    predictions: Predictions, *, binning: Binning | None = None, low: float = 0.05, high: float = 20.0, steps: int = 200
 ) -> OptimalECE:
     """Return the smallest ECE that any temperature gives on these predictions.
 
@@ -81,16 +66,19 @@ def optimal_ece(
     References:
         Wang et al. 2021, Figure 4.
     """
-    if not low < high:
+    data = require_predictions(predictions, what="the optimal ECE")
+    data.need_labels()
+    check_count(steps, name="steps", low=3)
+    if not 0 < low < high < math.inf:
         raise InputError("0 < low < high", f"{low} and {high}", "choose a range of temperatures")
     metric = ECE(EqualWidth(15) if binning is None else binning)
 
     def error(log_temperature: float) -> float:
-        logits = predictions.logits.double() / math.exp(log_temperature)
-        return metric(replace(predictions, logits=logits, decision=predictions.predicted, given_probs=None))
+        logits = data.logits.double() / math.exp(log_temperature)
+        return metric(replace(data, logits=logits, decision=data.predicted, given_probs=None))
 
     def best_of(points: Tensor) -> tuple[float, float]:
-        return min((error(float(point)), float(point)) for point in points)
+        return min((error(point), point) for point in points.tolist())
 
     # evenly spaced in log T, as halving and doubling a temperature are alike
     grid = torch.linspace(math.log(low), math.log(high), steps, dtype=torch.float64)
@@ -118,15 +106,14 @@ class Refinement:
     reliable: bool
 
 
-@checked
 def refinement(
-    predictions: Annotated[Predictions, MeasuredRows("a refinement", classes=True)],
+    predictions: Predictions,
     *,
     score: Literal["log", "brier"] | RowLoss = "log",
     calibrator: Callable[[], Calibrator] | Literal["canonical"] = TemperatureScaling,
-    folds: Annotated[int, Integer(2)] = 5,
-    seed: Seed = 0,
-    level: Level = 0.95,
+    folds: int = 5,
+    seed: int = 0,
+    level: float = 0.95,
 ) -> Refinement:
     """Split a proper score into calibration and refinement, by recalibrating every row with a fit on other rows.
 
@@ -154,15 +141,18 @@ def refinement(
     References:
         Bröcker 2009; Berta et al. 2025 (cross-fitted refinement); Berta et al. 2026, arXiv 2602.24230.
     """
+    data = require_predictions(predictions, what="a refinement")
+    check_count(folds, name="folds", low=2)
     rows_of, loss = _scores_by_row(score)
-    if isinstance(calibrator, str) and calibrator == "canonical":
-        _, recalibrated, block = recalibrated_in_blocks(predictions)
+    if isinstance(calibrator, str):
+        check_choice(calibrator, name="calibrator", choices=["canonical"])
+        _, recalibrated, block = recalibrated_in_blocks(data)
         measured = block > 0
-        data = predictions[measured]
+        data = data[measured]
         changed = Predictions.from_probs(recalibrated[measured], data.need_labels())
         method = "recalibrated by the blocks before"
     else:
-        data, changed = predictions, _cross_fitted(predictions, calibrator, folds=folds, seed=seed)
+        changed = _cross_fitted(data, calibrator, folds=folds, seed=seed)
         method = f"{folds}-fold cross-fitting"
     before, after = rows_of(data).cpu(), rows_of(changed).cpu()
     share = data.row_weights / data.row_weights.sum()
@@ -170,28 +160,35 @@ def refinement(
     if scarce_errors(data, changed, loss=loss) is not None:
         why = f"none: fewer than {FEWEST_COMPARED} wrong decisions whose score the recalibration changes"
         return Refinement(total, left, Interval(total - left, -math.inf, math.inf, level, why), False)
-    gain: PairedTest = paired_test(before - after, groups=data.groups, level=level, weight=data.weights)
+    gain = paired_test(before - after, groups=data.groups, level=level, weight=data.weights)
     interval = Interval(gain.difference, gain.low, gain.high, level, f"{method}, paired Student's t")
     return Refinement(total, left, interval, gain.low > 0)
 
 
-def _cross_fitted(predictions: Predictions, calibrator: Any, *, folds: int, seed: int) -> Predictions:
+def _cross_fitted(data: Predictions, make: Callable[[], Calibrator], *, folds: int, seed: int) -> Predictions:
     """Return each row after a fit that has not seen it, so that the gain is not optimistic."""
-    labels, weight = predictions.need_labels(), fitting_weights(predictions.weights)
-    part = _folds(predictions, folds=folds, seed=seed)
-    after = torch.empty_like(predictions.logits, dtype=torch.float64)
+    labels, weight = data.need_labels(), fitting_weights(data.weights)
+    units = torch.arange(len(data))
+    if data.groups is not None:
+        _, units = torch.unique(data.groups.cpu(), return_inverse=True)
+    count = int(units.max()) + 1
+    if folds > count:
+        raise InputError(f"at most as many folds as rows or groups ({count})", f"{folds}", "use fewer folds")
+    # whole groups are dealt to the folds: rows of one must not help to predict each other
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+    part = (order % folds)[units].to(data.logits.device)
+    after = torch.empty_like(data.logits, dtype=torch.float64)
     for fold in range(folds):
         rest = part != fold
-        once = None if weight is None else weight[rest]
-        fitted = _made(calibrator).fit(predictions.logits[rest], labels[rest], weights=once)
-        after[part == fold] = predictions[part == fold].calibrated_by(fitted).log_probs
-    return Predictions.from_logits(after, labels, groups=predictions.groups, unchecked_kind=True)
+        fitted = make().fit(data.logits[rest], labels[rest], weights=None if weight is None else weight[rest])
+        after[~rest] = data[~rest].calibrated_by(fitted).log_probs
+    return Predictions.from_logits(after, labels, groups=data.groups, unchecked_kind=True)
 
 
 def _scores_by_row(score: str | RowLoss) -> tuple[Callable[[Predictions], Tensor], LossOfLabels]:
     """Return what gives the score of each row (N,), and the loss of each label by which errors count."""
     if not isinstance(score, RowLoss):
-        metric = NLL() if score == "log" else Brier()
+        metric = NLL() if check_choice(score, name="score", choices=("log", "brier")) == "log" else Brier()
         return metric.rows, metric.of_labels
     # of a proper loss Σ_k p_k ∂loss(p, k)/∂z is 0: p itself is the minimum
     z = torch.randn(16, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -216,39 +213,14 @@ def _scores_by_row(score: str | RowLoss) -> tuple[Callable[[Predictions], Tensor
     return rows, NLL().of_labels
 
 
-def _made(calibrator: Any) -> Calibrator:
-    """Return an unfitted calibrator made by ``calibrator``."""
-    made = None
-    if callable(calibrator) and not isinstance(calibrator, nn.Module):
-        with suppress(TypeError):  # it cannot be called so
-            made = calibrator()
-    if not isinstance(made, Calibrator):
-        remedy = 'pass a class such as TemperatureScaling, or lambda: FocalTemperatureScaling(search="line")'
-        raise refuse("a function without arguments that makes a calibrator", shown(calibrator), remedy)
-    return made
-
-
-def _folds(predictions: Predictions, *, folds: int, seed: int) -> Tensor:
-    """Return the fold (N,) of each row; equal groups share one."""
-    units = torch.arange(len(predictions))
-    if predictions.groups is not None:
-        _, units = torch.unique(predictions.groups.cpu(), return_inverse=True)
-    count = int(units.max()) + 1
-    if folds > count:
-        raise InputError(f"at most as many folds as rows or groups ({count})", f"{folds}", "use fewer folds")
-    # whole groups are dealt to the folds: rows of one must not help to predict each other
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
-    return (order % folds)[units].to(predictions.logits.device)
-
-
 @dataclass(frozen=True)
 class CalibrationLine:
-    """logit P(correct) = intercept + slope · logit(confidence).
+    """logit P(y = 1) = intercept + slope · logit(p), of an event or of the decision being right.
 
     Args:
-        slope: 1 if calibrated; below 1 the confidences are too extreme (over-confident).
+        slope: 1 if calibrated; below 1 the probabilities are too extreme (over-confident).
         intercept: 0 if calibrated, given the slope.
-        in_the_large: Intercept with the slope held at 1: negative if confidences are too high on average.
+        in_the_large: Intercept with the slope held at 1: negative if probabilities are too high on average.
     """
 
     slope: Interval
@@ -256,18 +228,17 @@ class CalibrationLine:
     in_the_large: Interval
 
 
-@checked
-def calibration_line(
-    data: Annotated[Data, MeasuredRows("a calibration line")], *, level: Level = 0.95
-) -> CalibrationLine:
-    """Fit the calibration slope and intercept of the confidence, with Wald intervals.
+def calibration_line(data: Data, *, event: int | None = 1, level: float = 0.95) -> CalibrationLine:
+    """Fit the calibration slope and intercept of a probability, with Wald intervals.
 
     Args:
-        data: Labelled predictions or pairs; confidences of 0 and 1 count as 1e-12 away from them.
+        data: Labelled predictions or pairs; probabilities of 0 and 1 count as 1e-12 away from them.
+        event: Of two-class predictions the class whose probability is meant, 1 or 0; None takes the confidence of the decision, as
+            predictions of more classes always have it. Of pairs it is their own event.
         level: Coverage of the intervals.
 
     Raises:
-        FitError: If the outcomes are all alike, or are told apart perfectly by the confidence: no finite maximum exists.
+        FitError: If the outcomes are all alike, or are told apart perfectly by the probability: no finite maximum exists.
 
     Examples:
         >>> from calibrant import Pairs
@@ -279,12 +250,16 @@ def calibration_line(
     References:
         Cox 1958; Van Calster et al. 2019.
     """
-    score = torch.logit(data.confidence.double().cpu(), eps=1e-12)
-    y = data.correct.double().cpu()
+    check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
+    rows = require_rows(data, what="a calibration line")
+    two = isinstance(rows, Predictions) and rows.classes == 2 and event is not None
+    pairs = rows.one_vs_rest(event) if two else rows.top_label()  # type: ignore[union-attr, arg-type]
+    score, y, weight = torch.logit(pairs.p.cpu(), eps=1e-12), pairs.y.cpu(), pairs.weights
+    weight = torch.ones_like(y) if weight is None else weight.cpu() * (len(y) / weight.sum().cpu())
     ones = torch.ones_like(score)
-    weight = None if data.weights is None else data.weights.cpu()
-    both, covariance = _logistic(torch.stack([ones, score], dim=1), y, offset=torch.zeros_like(score), weight=weight)
-    large, variance = _logistic(ones[:, None], y, offset=score, weight=weight)
+    sandwich = pairs.weights is not None
+    both, covariance = _logistic(torch.stack([ones, score], dim=1), y, 0 * score, weight, sandwich=sandwich)
+    large, variance = _logistic(ones[:, None], y, score, weight, sandwich=sandwich)
     # Wald: estimate ± z standard errors
     z = normal_quantile((1 + level) / 2)
 
@@ -297,42 +272,35 @@ def calibration_line(
     )
 
 
-def _logistic(design: Tensor, y: Tensor, *, offset: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return the maximum-likelihood coefficients (C,) and their covariance (C, C).
-
-    Of weighted rows the covariance is the sandwich of the weighted scores.
+def _logistic(design: Tensor, y: Tensor, offset: Tensor, weight: Tensor, *, sandwich: bool) -> tuple[Tensor, Tensor]:
+    """Return the maximum-likelihood coefficients (C,) and their covariance (C, C), with ``sandwich`` that of the weighted scores.
 
     Raises:
         FitError: If the likelihood has no finite maximum.
     """
-    once = torch.ones_like(y) if weight is None else weight * (y.shape[0] / weight.sum())
 
-    def scores(p: Tensor) -> Tensor:
-        return design * (once * (p - y))[:, None]
-
-    def second(beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def loss(beta: Tensor) -> float:
         linear = design @ beta + offset
-        p = torch.sigmoid(linear)
-        value = (once * (torch.nn.functional.softplus(linear) - y * linear)).sum()
-        # the Hessian Xᵀ diag(w p (1 − p)) X of the log-likelihood
-        curvature = (design * (once * p * (1 - p))[:, None]).T @ design
-        return value, scores(p).sum(dim=0), curvature
+        return float(weight @ (torch.nn.functional.softplus(linear) - y * linear))
 
-    # of the summed gradient, of which rounding leaves this much
-    tolerance = max(_TOLERANCE, _ROUNDING * float((once * design.abs().amax(dim=1)).sum()))
-    try:
-        start = torch.zeros(design.shape[1], dtype=torch.float64)
-        enough = _ENOUGH * float(once.sum())
-        beta = minimise(Objective(1.0, second), start, tolerance=tolerance, enough=enough).theta
-    except FitError as error:
-        raise FitError(*_NO_MAXIMUM) from error
-    curvature = second(beta)[2]
-    # where the maximum is at infinity, the curvature falls with the gradient
-    if not float(torch.linalg.eigvalsh(curvature)[0]) > _FLAT * tolerance:
-        raise FitError(*_NO_MAXIMUM)
-    # Fisher information; with weights the sandwich A⁻¹ B A⁻¹, B the outer product of the scores
-    inverse = torch.linalg.inv(curvature)
-    if weight is not None:
-        terms = scores(torch.sigmoid(design @ beta + offset))
-        return beta, inverse @ (terms.T @ terms) @ inverse
-    return beta, inverse
+    beta = torch.zeros(design.shape[1], dtype=torch.float64)
+    for _ in range(_STEPS):
+        p = torch.sigmoid(design @ beta + offset)
+        scores = design * (weight * (p - y))[:, None]
+        # the Hessian Xᵀ diag(w p (1 − p)) X of the log-likelihood
+        curvature = (design * (weight * p * (1 - p))[:, None]).T @ design
+        if not float(torch.linalg.eigvalsh(curvature)[0]) > _CURVATURE:
+            break
+        step = torch.linalg.solve(curvature, scores.sum(dim=0))
+        if float(scores.sum(dim=0).abs().max()) <= _GRADIENT * max(1.0, float(design.abs().max())):
+            inverse = torch.linalg.inv(curvature)
+            return beta - step, inverse @ (scores.T @ scores) @ inverse if sandwich else inverse
+        before = loss(beta)
+        while loss(beta - step) > before and float(step.abs().max()) > _GRADIENT:
+            step = step / 2
+        beta = beta - step
+    raise FitError(
+        "outcomes that the probability does not tell apart perfectly",
+        "a likelihood without a finite maximum",
+        "there is no calibration slope for such data",
+    )

@@ -1,42 +1,42 @@
-"""Is a model calibrated for everyone: the gap of every group of rows, and one test for the worst of them."""
+"""Is a model calibrated for everyone: the gap of every group of rows, and one test for the worst of them.
+
+A group's figures come from its bin table; groups overlap, so that the largest of their gaps is compared with that of normal
+numbers with the groups' own correlations.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
-from calibrant._core.constraints import MOST_DRAWS, Count, Integer, Level, Seed, checked
+from calibrant._core.check import check_count, check_number
 from calibrant._core.notebook import to_html
-from calibrant.binning import EqualWidth
+from calibrant.binning import BinTable, EqualWidth
 from calibrant.data.checks import Data, require_rows
 from calibrant.data.pairs import Pairs, are_events
-from calibrant.evaluate._group_sums import (
-    BINS,
-    FEWEST_EVENTS,
-    EventRows,
-    Floats,
-    GroupSums,
-    covariance_of,
-    feature_columns,
-    gap_spread,
-    largest_drawn,
-    partitions_of,
-)
+from calibrant.errors import NoIntervalError
+from calibrant.evaluate.partitions import feature_columns, partitions_of
 from calibrant.metrics import ECE
-from calibrant.statistics.design import need_groups
+from calibrant.statistics import interval
+from calibrant.statistics.design import Clusters, need_groups
 from calibrant.statistics.means import normal_quantile, skewed_ends
 
+Floats = NDArray[np.float64]
+
+_BINS = EqualWidth(15)
 # Largest skewness times quantile that the interval of a gap is corrected for: Hall's transformation of a larger one makes the
 # interval much longer than coverage needs.
-_MOST_SKEW = 0.6
-_GATE_DRAWS = 400  # of a group's ECE if calibrated
-_OF_GAP, _OF_SHAPE = (
-    0.8,
-    0.2,
-)  # parts of the level: of the test of the largest gap, of those of the bins within each group
-_FEWEST_CLUSTERS = 10.0  # effective number of them in a group
+_MAX_SKEW = 0.6
+# parts of the level: of the test of the largest gap, of those of the bins within each group
+_OF_GAP, _OF_SHAPE = 0.8, 0.2
+_MIN_EVENTS = 5.0  # effective Σ p (1 − p) of a group, or of bins put together, below which a gap is far from normal
+_MIN_CLUSTERS = 10.0  # effective number of them in a group
+_INFINITE = 40.0  # |z| beyond 38 has p = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,17 +158,16 @@ def verdict_on(parts: Sequence[TestedPart], worst: str, *, unit: str, few: str, 
     )
 
 
-@checked
 def subgroups(
     predictions: Data,
     features: Sequence[str] | Mapping[str, Any] | None = None,
     *,
-    depth: Count = 1,
-    minimum: Count = 100,
-    bins: Annotated[int, Integer(2, 1000)] = 4,
-    draws: Annotated[int, Integer(100, MOST_DRAWS)] = 10_000,
-    seed: Seed = 0,
-    level: Level = 0.95,
+    depth: int = 1,
+    minimum: int = 100,
+    bins: int = 4,
+    draws: int = 10_000,
+    seed: int = 0,
+    level: float = 0.95,
 ) -> Subgroups:
     """Return the calibration of every group of rows, with one test for the worst of them.
 
@@ -210,129 +209,264 @@ def subgroups(
         Westfall & Young 1993 (the maximum statistic); Hébert-Johnson et al. 2018; Cornish & Fisher 1938; Hall 1992, Eq. 2.5
         (intervals).
     """
-    data = require_rows(predictions, what="subgroups")
+    for name, count, low in (("depth", depth, 1), ("minimum", minimum, 1), ("bins", bins, 2), ("draws", draws, 100)):
+        check_count(count, name=name, low=low)
+    check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
     columns = feature_columns(predictions, features)
-    if len(data) < len(predictions):  # rows of weight 0 are in no group
-        columns = dict(replace(predictions, features=columns).counted.features or {})
+    counted = torch.nonzero(predictions.row_weights > 0)[:, 0].cpu()
+    if len(counted) < len(predictions):  # rows of weight 0 are in no group
+        columns = {
+            name: column[counted.numpy() if isinstance(column, np.ndarray) else counted]
+            for name, column in columns.items()
+        }
+    data = require_rows(predictions, what="subgroups")
     pairs, event = _pairs_and_event(data)
     need_groups(pairs.groups, what="subgroups")
-    rows = EventRows.of(pairs)
-    kept = [
-        GroupSums.of(rows, parts, at)
-        for parts in partitions_of(columns, data, depth=depth, bins=bins)
-        for at in range(len(parts.names))
+    known = [
+        _Group.of(pairs, names, np.flatnonzero(partition.code == at))
+        for partition in partitions_of(columns, data, depth=depth, bins=bins)
+        for at, names in enumerate(partition.names)
     ]
-    found = [one for one in kept if one.n >= minimum and enough(one)]
-    if not found:
-        return Subgroups((), event, 1.0, len(kept), level)
-    ranked = tuple(rows_of(found, rows, covariance_of(rows, found), draws=draws, seed=seed, level=level))
-    return Subgroups(ranked, event, ranked[0].p_adjusted, len(kept) - len(found), level)
-
-
-def enough(group: GroupSums) -> bool:
-    """Return whether a group holds enough information to be tested: by its probabilities and clusters, not by outcomes."""
-    return group.expected >= FEWEST_EVENTS and group.effective >= _FEWEST_CLUSTERS
-
-
-def rows_of(
-    found: Sequence[GroupSums], rows: EventRows, covariance: Floats, *, draws: int, seed: int, level: float
-) -> list[Subgroup]:
-    """Return the tested groups, the strongest evidence first; ``covariance`` (G, G) is that of their gaps if calibrated."""
-    largest = largest_drawn(covariance, draws=draws, seed=seed)
-    wide = float(np.quantile(largest, level))
-    made = [
-        _subgroup_of(one, rows, covariance[at, at], largest, count=len(found), wide=wide, level=level, seed=seed)
-        for at, one in enumerate(found)
+    groups = [one for one in known if len(one.rows) >= minimum and one.enough]
+    if not groups:
+        return Subgroups((), event, 1.0, len(known), level)
+    covariance = _covariance(groups, pairs)
+    largest = _largest_drawn(covariance, draws=draws, seed=seed)
+    found = [
+        _subgroup(one, pairs, float(covariance[at, at]), largest, count=len(groups), level=level)
+        for at, one in enumerate(groups)
     ]
-    return sorted(made, key=lambda row: (row.p_adjusted, row.p, -abs(row.gap)))
+    ranked = sorted(found, key=lambda row: (row.p_adjusted, row.p, -abs(row.gap)))
+    return Subgroups(tuple(ranked), event, ranked[0].p_adjusted, len(known) - len(groups), level)
 
 
 def _pairs_and_event(data: Data) -> tuple[Pairs, str]:
     if isinstance(data, Pairs):
         return data, "the outcome" if are_events(data) else "the decision is right"
-    if data.classes > 2:
-        return data.top_label(), "the decision is right"
-    return data.one_vs_rest(1), "class 1"
+    return (data.top_label(), "the decision is right") if data.classes > 2 else (data.one_vs_rest(1), "class 1")
 
 
-def statistic_of(group: GroupSums, variance: float) -> float:
-    """Return the gap over its standard error if calibrated, on the scale of the normal distribution.
+@dataclass(frozen=True)
+class _Group:
+    """One group: its rows and their sums; variances are those of a calibrated model, in shares of the group's own mass.
 
-    For clusters Student's t is taken to it by its quantiles, for independent rows what their skewness adds is subtracted.
+    Args:
+        names: (column, category) of each column.
+        rows: (n,) where its rows are.
+        share: (n,) their weights, normalised to sum to 1.
+        table: Its bins.
+        third: Σ of the rows' third central moments of share · y.
+        cells: (B,) number of the cell of each bin: neighbours are put together until they expect ``_MIN_EVENTS``.
+        units: (U, cells) sums over its clusters, centred and scaled so that their squares add up to the variance; None without.
+        codes: (U,) the clusters.
+        degrees: Of freedom of that variance; infinite for independent rows, whose variance is known if calibrated.
+        effective: Clusters of equal size that are worth as much.
     """
-    from scipy.special import ndtri, stdtr
 
-    if (
-        variance <= 0
-    ):  # probabilities of 0 and 1 alone: any gap disproves them; 40 stands for infinity, since |z| > 38 has p = 0
-        return 0.0 if group.gap == 0 else math.copysign(40.0, group.gap)
-    z = group.gap / math.sqrt(variance)
-    if group.units is not None:
-        return -math.copysign(min(-float(ndtri(stdtr(group.degrees, -abs(z)))), 40.0), -z)
-    skew = -group.third / variance**1.5  # of p − y
-    bent = z - skew * (min(abs(z), 3.0) ** 2 - 1) / 6  # beyond 3 the expansion is not monotone for every skewness
-    return bent if bent * z > 0 else 0.0
+    names: tuple[tuple[str, str], ...]
+    rows: NDArray[np.int64]
+    share: Floats
+    table: BinTable
+    third: float
+    cells: NDArray[np.int64]
+    units: Floats | None = None
+    codes: NDArray[np.int64] | None = None
+    degrees: float = math.inf
+    effective: float = math.inf
+
+    @classmethod
+    def of(cls, pairs: Pairs, names: tuple[tuple[str, str], ...], rows: NDArray[np.int64]) -> "_Group":
+        """Return the sums of ``rows`` (n,) of all pairs."""
+        part = pairs[torch.from_numpy(rows)]
+        p, x = part.p.cpu().numpy(), (part.p - part.y).cpu().numpy()
+        weights = part.row_weights.cpu().numpy()
+        share, index = weights / weights.sum(), _BINS.assign(part.p.cpu())
+        table = BinTable.from_pairs(index, part.p.cpu(), part.y.cpu(), bins=_BINS.bins, weight=_on_cpu(part.weights))
+        # the third central moment of a Bernoulli outcome is p (1 − p) (1 − 2p)
+        third, cells = float((share**3 * p * (1 - p) * (1 - 2 * p)).sum()), _cell_of_bin(table.expected_events.numpy())
+        if part.groups is None:
+            return cls(names, rows, share, table, third, cells)
+        codes, unit = np.unique(part.groups.cpu().numpy(), return_inverse=True)
+        count, size = int(cells[-1]) + 1, np.bincount(unit, share)
+        sums = np.bincount(unit * count + cells[index.numpy()], share * x, len(codes) * count).reshape(-1, count)
+        clusters = Clusters.of(torch.from_numpy(size))
+        # what a cluster adds beyond its share of the gap: over these the gap varies
+        units = (sums - np.outer(size, sums.sum(axis=0))) * clusters.scale.numpy()[:, None]
+        return cls(names, rows, share, table, third, cells, units, codes, clusters.degrees, clusters.effective)
+
+    @property
+    def enough(self) -> bool:
+        """Whether it holds enough to be tested: by its probabilities and clusters, not by outcomes."""
+        return float(self.table.expected_events.sum()) >= _MIN_EVENTS and self.effective >= _MIN_CLUSTERS
+
+    @property
+    def gap(self) -> float:
+        """Mean probability minus frequency."""
+        return float((self.table.sum_p - self.table.sum_y).sum()) / self.table.mass
+
+    @property
+    def noise(self) -> Floats:
+        """(B,) variance of each bin's part of the gap, of independent rows."""
+        return np.asarray(self.table.noise.numpy() / self.table.mass**2)
+
+    def shape_p(self) -> float:
+        """Return the p-value of Σ z² over its cells: whether bins of the group are off, though its mean may be right.
+
+        z are the cells' gaps over their standard errors if calibrated. Σ z² has the mean k and, of independent rows, the variance
+        Σ (2 + κ) with the kurtosis κ ≈ 1 / expected events; it is compared with the χ² of these moments (Hosmer & Lemeshow's
+        statistic for fixed probabilities). Over clusters the variance is 2 Σ r² with the cells' correlations r, and F takes χ²'s
+        place.
+        """
+        from scipy.stats import chi2, f
+
+        k = int(self.cells[-1]) + 1
+        if k < 2:
+            return 1.0
+        signed = (self.table.sum_p - self.table.sum_y).numpy() / self.table.mass
+        events = self.table.expected_events.numpy()
+        gap, noise, expected = (np.bincount(self.cells, x, k) for x in (signed, self.noise, events))
+        if self.units is None:
+            # Σ z² is compared with (k / d) χ²_d, which has the mean k and the variance 2 k² / d
+            degrees = 2 * k**2 / (2 + 1 / expected).sum()
+            return float(chi2.sf((gap**2 / noise).sum() * degrees / k, degrees))
+        covariance = self.units.T @ self.units
+        own = np.diag(covariance)
+        # the same two moments with correlated cells: Σ r² stands for k
+        degrees = k**2 / (covariance**2 / np.outer(own, own).clip(min=1e-300)).sum()
+        return float(f.sf((gap**2 / np.maximum(own, noise)).sum() / k, degrees, self.degrees))
+
+    def statistic(self, variance: float) -> float:
+        """Return the gap over its standard error if calibrated, on the scale of the normal distribution.
+
+        For clusters Student's t is taken to it by its quantiles, for independent rows what their skewness adds is subtracted.
+        """
+        from scipy.special import ndtri, stdtr
+
+        if variance <= 0:  # probabilities of 0 and 1 alone: any gap disproves them
+            return 0.0 if self.gap == 0 else math.copysign(_INFINITE, self.gap)
+        z = self.gap / math.sqrt(variance)
+        if self.units is not None:
+            return math.copysign(min(-float(ndtri(stdtr(self.degrees, -abs(z)))), _INFINITE), z)
+        skew = -self.third / variance**1.5  # of p − y
+        bent = z - skew * (min(abs(z), 3.0) ** 2 - 1) / 6  # beyond 3 the expansion is not monotone for every skewness
+        return bent if bent * z > 0 else 0.0
+
+    def spread(self, pairs: Pairs) -> tuple[float, float]:
+        """Return the standard error of the gap, whether or not it is calibrated, and the skewness to correct its interval for.
+
+        The standard error is at least that of a calibrated group. The skewness is that of the rows' (or clusters') own
+        contributions: few events make the gap skewed, so that a symmetric interval misses on one side. It is 0 where the symmetric
+        interval covers better in simulation: for weights, whose few large ones make the estimated skewness noise, and where the
+        standard error is that of a calibrated group, which does not vary with the outcomes.
+        """
+        if self.units is None:
+            x = (pairs.p - pairs.y).cpu().numpy()[self.rows]
+            part = self.share * (x - self.gap)
+        else:
+            part = self.units.sum(axis=1)
+        square, cube = (float((part**power).sum()) for power in (2, 3))
+        error, calibrated = math.sqrt(square), math.sqrt(self.noise.sum())
+        skew = cube / square**1.5 if error > calibrated and pairs.weights is None else 0.0
+        return max(error, calibrated), skew
 
 
-def _subgroup_of(
-    group: GroupSums,
-    rows: EventRows,
-    variance: float,
-    largest: Floats,
-    *,
-    count: int,
-    wide: float,
-    level: float,
-    seed: int,
-) -> Subgroup:
+def _on_cpu(weights: torch.Tensor | None) -> torch.Tensor | None:
+    return None if weights is None else weights.cpu()
+
+
+def _cell_of_bin(expected: Floats) -> NDArray[np.int64]:
+    """Return the cell (B,) of each bin; the last cell takes what is left."""
+    cells, cell, held = np.zeros(len(expected), dtype=np.int64), 0, 0.0
+    for b, events in enumerate(expected):
+        cells[b] = cell
+        held += events
+        if held >= _MIN_EVENTS and expected[b + 1 :].sum() >= _MIN_EVENTS:
+            cell, held = cell + 1, 0.0
+    return cells
+
+
+def _covariance(groups: Sequence[_Group], pairs: Pairs) -> Floats:
+    """Return the covariance (G, G) of the groups' gaps if calibrated: over the rows, or over the clusters, that they share."""
+    from scipy.sparse import csr_array
+
+    if pairs.groups is None:
+        # two sums of independent rows vary together by the rows that they share
+        p = pairs.p.cpu().numpy()
+        parts = [(one.share * np.sqrt(p[one.rows] * (1 - p[one.rows])), one.rows) for one in groups]
+    else:
+        parts = [(one.units.sum(axis=1), one.codes) for one in groups]  # type: ignore[union-attr, misc]
+    starts = np.cumsum([0, *(len(values) for values, _ in parts)])
+    columns = np.unique(np.concatenate([places for _, places in parts]), return_inverse=True)[1]
+    matrix = csr_array((np.concatenate([values for values, _ in parts]), columns, starts))
+    covariance = np.asarray((matrix @ matrix.T).todense())
+    if pairs.groups is None:
+        return covariance
+    # Where few clusters have the event, the estimated variance is small in just those samples that have too few of them, whose gap
+    # is large. Rows of a cluster vary together, so that the variance of independent rows, known if calibrated, is a lower end.
+    own = np.diag(covariance)
+    least = np.maximum(own, [one.noise.sum() for one in groups])
+    factor = np.sqrt(least / np.where(own > 0, own, least.clip(min=1e-300)))
+    raised = covariance * np.outer(factor, factor)
+    np.fill_diagonal(raised, least)
+    return np.asarray(raised)
+
+
+def _largest_drawn(covariance: Floats, *, draws: int, seed: int) -> Floats:
+    """Return the largest |z| (draws,) over groups of normal statistics with these correlations, in order of size."""
+    spread = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
+    correlation = covariance / np.outer(spread, spread)
+    values, vectors = np.linalg.eigh((correlation + correlation.T) / 2)
+    root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T  # the symmetric one, which rounding does not turn
+    rng = np.random.default_rng(seed)
+    # 32 MB of normal numbers at a time
+    step = max(1, (1 << 22) // len(spread))
+    sizes = [min(step, draws - start) for start in range(0, draws, step)]
+    return np.sort(np.concatenate([np.abs(rng.standard_normal((n, len(spread))) @ root).max(axis=1) for n in sizes]))
+
+
+def _subgroup(group: _Group, pairs: Pairs, variance: float, largest: Floats, *, count: int, level: float) -> Subgroup:
+    """Return the figures of a group: ``largest`` (draws,) are those of the ``count`` groups if calibrated, in order."""
     from scipy.special import ndtr, stdtrit
 
-    statistic = statistic_of(group, variance)
+    statistic = group.statistic(variance)
     p = float(2 * ndtr(-abs(statistic)))
     # + 1 in both counts: the observed set is one more draw (Davison & Hinkley 1997), so that p is never 0
     above = len(largest) - int(np.searchsorted(largest, abs(statistic), side="left"))
     by_gap = max(p, min((above + 1) / (len(largest) + 1), count * p)) / _OF_GAP
     # Bonferroni over groups; dividing by the parts of the level makes both comparable with it
     by_shape = group.shape_p() * count / _OF_SHAPE
-    confidence, rate = (float(sums.sum()) / group.table.total for sums in (group.table.sum_p, group.table.sum_y))
-    gap, spread = group.gap / group.mass, gap_spread(group, rows)
-    ends = [
+    gap, (error, skew) = group.gap, group.spread(pairs)
+
+    def ends(quantile: float) -> tuple[float, float]:
         # of clusters the quantile of Student's t at the same probability
-        _gap_ends(gap, *spread, quantile if group.units is None else float(stdtrit(group.degrees, ndtr(quantile))))
-        for quantile in (normal_quantile((1 + level) / 2), wide)
-    ]
-    ece, ece_low, ece_high = _ece_of_group(group, rows, level=level)
-    names = group.parts.names[group.at]
+        if group.units is not None:
+            quantile = float(stdtrit(group.degrees, ndtr(quantile)))
+        held = math.copysign(min(abs(skew), _MAX_SKEW / quantile), skew)
+        low, high = skewed_ends(gap, error, held, quantile)
+        return max(low, -1.0), min(high, 1.0)
+
+    low, high = ends(normal_quantile((1 + level) / 2))
+    all_low, all_high = ends(float(np.quantile(largest, level)))
+    ece_low = ece_high = None
+    if group.units is None:
+        with suppress(NoIntervalError):
+            found = interval(ECE(_BINS), pairs[torch.from_numpy(group.rows)], level=level)
+            ece_low, ece_high = found.low, found.high
     return Subgroup(
-        group=" and ".join(f"{column} = {value}" for column, value in names),
-        columns=names,
-        n=group.n,
-        confidence=confidence,
-        rate=rate,
+        n=len(group.rows),
+        confidence=float(group.table.sum_p.sum()) / group.table.mass,
+        rate=float(group.table.sum_y.sum()) / group.table.mass,
         gap=gap,
-        low=ends[0][0],
-        high=ends[0][1],
-        all_low=ends[1][0],
-        all_high=ends[1][1],
-        ece=ece,
+        ece=group.table.error(),
         ece_low=ece_low,
         ece_high=ece_high,
-        p=p,
         p_adjusted=min(by_gap, by_shape, 1.0),
         evidence="gap" if by_gap <= by_shape else "shape",
+        group=" and ".join(f"{column} = {value}" for column, value in group.names),
+        columns=group.names,
+        low=low,
+        high=high,
+        all_low=all_low,
+        all_high=all_high,
+        p=p,
     )
-
-
-def _gap_ends(gap: float, error: float, skew: float, quantile: float) -> tuple[float, float]:
-    """Return both ends of the interval of a gap, corrected for its skewness."""
-    held = math.copysign(min(abs(skew), _MOST_SKEW / quantile), skew)
-    low, high = skewed_ends(gap, error, held, quantile)
-    return max(low, -1.0), min(high, 1.0)
-
-
-def _ece_of_group(group: GroupSums, rows: EventRows, *, level: float) -> tuple[float, float | None, float | None]:
-    """Return the group's ECE with its interval, where the rows are independent."""
-    if rows.cluster is not None:
-        return group.table.error(), None, None
-    found = ECE(EqualWidth(BINS)).interval_of(group.table, level=level)
-    return found.estimate, found.low, found.high
