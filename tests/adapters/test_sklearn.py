@@ -137,7 +137,7 @@ def test_a_calibrator_may_be_named_and_a_forest_may_say_0_and_1(name: str) -> No
     ("calibrator", "text"),
     [
         ("isotonc", "did you mean 'isotonic'"),
-        (3, "expected calibrator as a calibrator or its name, got 3; pass an instance"),
+        (3, "expected calibrator to be one of .*, got 3; choose one"),
     ],
 )
 def test_a_calibrator_that_is_none_gets_one_sentence(calibrator: Any, text: str) -> None:

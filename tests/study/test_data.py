@@ -213,7 +213,7 @@ def test_words_take_their_vectors_from_the_file_and_the_rest_random_ones(tmp_pat
     assert torch.equal(model.embedding.weight, vectors)
     assert model.embedding.weight.requires_grad
     with pytest.raises(
-        InputError, match="expected 7 word vectors of 100 numbers, got 7 of 3; set vocabulary to 7 and embedding to 3"
+        InputError, match="expected 7 word vectors of 100 numbers, got 7 of 3; set vocabulary and embedding to these"
     ):
         TreeLSTM(2, 7, vectors=vectors)
 

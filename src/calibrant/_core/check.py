@@ -360,29 +360,6 @@ def check_same_weights(one: bool, other: bool) -> None:
         raise InputError("weights in all parts or in none", "both", "measure all parts with weights")
 
 
-def check_row_tensor(
-    value: Any, *, name: str, dims: int = 1, rows: int | None = None, floating: bool = False
-) -> Tensor:
-    """Return ``value`` if it is a tensor of ``dims`` axes with ``rows`` rows; its values are not read."""
-    tensor: Tensor = check_kind(value, Tensor, name=name, remedy="convert with torch.as_tensor")
-    if floating and not tensor.is_floating_point():
-        raise refuse(f"{name} of a floating dtype", str(tensor.dtype), f"convert with {name}.float()")
-    if tensor.dim() != dims or (rows is not None and len(tensor) != rows):
-        wanted = ("N" if rows is None else f"{rows}") + ("," if dims == 1 else ", K")
-        raise refuse(f"{name} of shape ({wanted})", f"shape {tuple(tensor.shape)}", "pass one entry a row")
-    return tensor
-
-
-def check_row_weight(weight: Any, *, rows: int) -> Tensor | None:
-    """Return ``weight`` if it is None or (N,) finite weights > 0."""
-    if weight is None:
-        return None
-    given: Tensor = check_row_tensor(weight, name="weight", rows=rows)
-    if given.dtype == torch.bool or not bool((torch.isfinite(given.double()) & (given > 0)).all()):
-        raise refuse("finite weights > 0", shown(given), "leave out rows of weight 0")
-    return given
-
-
 def check_sequence(value: Any, *, name: str) -> tuple[Any, ...]:
     """Return ``value`` as a tuple if it is a list, tuple, range, array or tensor of one axis."""
     if isinstance(value, Tensor | np.ndarray) and value.ndim == 1:
@@ -391,23 +368,3 @@ def check_sequence(value: Any, *, name: str) -> tuple[Any, ...]:
         remedy = "put it in parentheses with a comma, such as (5.0, 3.0)"
         raise refuse(f"{name} as a list or tuple", shown(value), remedy)
     return tuple(value)
-
-
-def check_flag(value: Any, *, name: str) -> bool:
-    """Return ``value`` if it is True or False."""
-    if not isinstance(value, bool | np.bool_):
-        raise refuse(f"{name} to be True or False", shown(value), "choose one of them")
-    return bool(value)
-
-
-def check_kind(value: Any, kinds: type[T] | tuple[type[T], ...], *, name: str, remedy: str, words: str = "") -> T:
-    """Return ``value`` if it is of one of ``kinds``, which ``words`` may name."""
-    if not isinstance(value, kinds):
-        names = " or ".join(kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
-        raise refuse(f"{name} as {words or f'a {names}'}", shown(value), remedy)
-    return value
-
-
-def check_text(value: Any, *, name: str) -> str:
-    """Return ``value`` if it is text."""
-    return check_kind(value, str, name=name, remedy="pass a string", words="text")

@@ -14,20 +14,41 @@ from dataclasses import dataclass
 from math import inf
 from typing import Annotated, Any, ForwardRef, Literal, ParamSpec, TypeVar, Union, Unpack, get_args, get_origin
 
+import numpy as np
+
 from calibrant._core.check import (
     check_choice,
     check_count,
-    check_flag,
-    check_kind,
     check_number,
     check_sequence,
-    check_text,
     refuse,
+    shown,
 )
 
 MOST_DRAWS = 1_000_000  # of label sets or resamples: more would need more memory than the last digit is worth
 MOST_BINS = 1 << 20
 LARGEST = (1 << 63) - 1  # of a tensor of integers
+T = TypeVar("T")
+
+
+def check_flag(value: Any, *, name: str) -> bool:
+    """Return ``value`` if it is True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise refuse(f"{name} to be True or False", shown(value), "choose one of them")
+    return bool(value)
+
+
+def check_kind(value: Any, kinds: type[T] | tuple[type[T], ...], *, name: str, remedy: str, words: str = "") -> T:
+    """Return ``value`` if it is of one of ``kinds``, which ``words`` may name."""
+    if not isinstance(value, kinds):
+        names = " or ".join(kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
+        raise refuse(f"{name} as {words or f'a {names}'}", shown(value), remedy)
+    return value
+
+
+def check_text(value: Any, *, name: str) -> str:
+    """Return ``value`` if it is text."""
+    return check_kind(value, str, name=name, remedy="pass a string", words="text")
 
 
 class Constraint(ABC):
@@ -280,7 +301,6 @@ def readable(signature: inspect.Signature) -> inspect.Signature:
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 P = ParamSpec("P")
-T = TypeVar("T")
 
 
 def checked(function: Callable[P, T]) -> Callable[P, T]:

@@ -1,8 +1,8 @@
-"""Small stable mathematics: logarithms of differences, one-dimensional root finding, row chunks."""
+"""Small numerics that several families share: logarithms of differences, ranks, softmax, and rows in chunks."""
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 import torch
@@ -135,59 +135,6 @@ def in_row_chunks(function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
     return found
 
 
-@dataclass(frozen=True)
-class Root:
-    """What ``increasing_root`` found: the point, the function's value there, and how it ended."""
-
-    x: float
-    value: float
-    slope: float
-    evaluations: int
-    bound: str | None  # "low" or "high" if the root lies outside the interval
-
-
-_LONGEST_STEP = 2.0  # so that a flat start cannot throw the search across the interval
-
-
-def increasing_root(
-    function: Callable[[float], tuple[float, float]],
-    *,
-    low: float,
-    high: float,
-    start: float,
-    tolerance: float,
-) -> Root:
-    """Find the root of an increasing function on [low, high] by Newton steps inside a shrinking bracket.
-
-    Args:
-        function: Returns value and slope at a point.
-        low: Left end; if the value there is ≥ 0 the root lies at or before it, and ``bound="low"``.
-        high: Right end, likewise.
-        start: First point.
-        tolerance: Stop when the next step or the bracket is shorter than this (absolute, in x).
-
-    Returns:
-        The last evaluated point; never one outside [low, high].
-    """
-    bracket = [-math.inf, math.inf]
-    x = min(max(start, low), high)
-    for evaluations in range(1, 1000):
-        value, slope = function(x)
-        if math.isnan(value):
-            raise ArithmeticError(f"the function is NaN at {x}")
-        if (x == low and value >= 0) or (x == high and value <= 0):
-            return Root(x, value, slope, evaluations, "low" if x == low else "high")
-        bracket[value > 0] = x
-        newton = x - value / slope if slope > 0 else -math.copysign(math.inf, value)
-        target = min(max(newton, x - _LONGEST_STEP, low), x + _LONGEST_STEP, high)
-        if value == 0 or abs(target - x) <= tolerance or bracket[1] - bracket[0] <= tolerance:
-            return Root(x, value, slope, evaluations, None)
-        outside = not bracket[0] < target < bracket[1]
-        stalled = evaluations > 40 and math.isfinite(bracket[1] - bracket[0])
-        x = (bracket[0] + bracket[1]) / 2 if outside or stalled else target
-    raise ArithmeticError("a bracketed search ends within 1000 evaluations")
-
-
 def apply_in_precision(module: nn.Module, apply: Callable[[], Any], *, but: str = "") -> None:
     """Call ``apply``, as half() and the like do, and give buffers back the dtype that it took from them, where they now are.
 
@@ -201,8 +148,3 @@ def apply_in_precision(module: nn.Module, apply: Callable[[], Any], *, but: str 
         after = module._buffers[name]
         if after is not None and after.dtype != before.dtype:
             module._buffers[name] = before.to(after.device)
-
-
-def scale_logits(logits: Tensor, inverse: float | Tensor) -> Tensor:
-    """Return ``logits`` times ``inverse`` = 1/T, in the dtype of ``logits``: temperature scaling."""
-    return logits * (inverse.to(logits.dtype) if isinstance(inverse, Tensor) else inverse)

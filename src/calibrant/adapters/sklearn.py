@@ -9,10 +9,11 @@ import numpy.typing as npt
 import torch
 
 from calibrant import calibrators
-from calibrant._core.check import check_choice, check_groups, check_kind
+from calibrant._core.check import check_choice, check_groups
 from calibrant._core.warn import warn_user
 from calibrant.calibrators import SHORT_NAMES, AutoCalibrator, Calibrator, TemperatureScaling
 from calibrant.errors import InputError, UsageWarning, optional
+from calibrant.rows import MemoryRows
 
 with optional("scikit-learn", extra="sklearn"):
     from sklearn import get_config
@@ -144,12 +145,13 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 setattr(self, fact, getattr(self.estimator_, fact))
         usual = TemperatureScaling(prior=PRIOR) if isinstance(_last_step(self.estimator_), VOTERS) else AutoCalibrator()
         blueprint = usual if self.calibrator is None else calibrator_of(self.calibrator)
-        self.calibrator_ = copy.deepcopy(blueprint).fit(
+        fitting_rows = MemoryRows.of(
             logits,
             np.searchsorted(self.classes_, y[rows]),
-            sample_weight=None if weight is None else weight[rows],
+            weights=None if weight is None else weight[rows],
             groups=None if clusters is None else clusters[rows],
         )
+        self.calibrator_ = copy.deepcopy(blueprint).fit(fitting_rows)
         return self
 
     @property
@@ -263,11 +265,9 @@ def calibrator_of(given: Calibrator | str) -> Calibrator:
     """
     if isinstance(given, Calibrator):
         return given
-    remedy = "pass an instance such as IsotonicCalibration()"
-    name = check_kind(given, str, name="calibrator", remedy=remedy, words="a calibrator or its name")
     members = {name: getattr(calibrators, name) for name in calibrators.__all__}
     known = [key for key, one in members.items() if isinstance(one, type) and issubclass(one, Calibrator)]
-    chosen = check_choice(name, name="calibrator", choices=[*SHORT_NAMES, *known])
+    chosen = check_choice(given, name="calibrator", choices=[*SHORT_NAMES, *known])
     return members[SHORT_NAMES.get(chosen, chosen)]()  # type: ignore[no-any-return]
 
 

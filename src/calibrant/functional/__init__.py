@@ -12,7 +12,6 @@ from torch import Tensor
 
 from calibrant._core.check import check_floating, refuse
 from calibrant._core.constraints import NonNegative, Number, Positive, checked, takes
-from calibrant._core.numerics import scale_logits
 from calibrant._objective.batch import class_axis_of
 from calibrant._objective.log_pairs import broadcastable
 from calibrant.binning import EqualWidth
@@ -290,7 +289,8 @@ def temperature_scale(logits: Tensor, temperature: Tensor | Positive) -> Tensor:
             got = f"shapes {tuple(temperature.shape)} and {tuple(logits.shape)}"
             remedy = "pass a number, or one value a row as (N, 1)"
             raise refuse("a temperature that broadcasts against the logits", got, remedy)
-    return scale_logits(logits, 1 / temperature)
+    inverse = 1 / temperature
+    return logits * (inverse.to(logits.dtype) if isinstance(inverse, Tensor) else inverse)
 
 
 @checked

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from calibrant._core.check import check_number, check_row_tensor, refuse, shown
+from calibrant._core.check import check_number, refuse, shown
 from calibrant._files import error_boundary
 from calibrant.errors import InputError, optional
 from calibrant.study.data.text import TreeBatch
@@ -127,10 +127,9 @@ def word_vectors(vocabulary: int, embedding: int, vectors: Tensor | None, **opti
     """
     found = nn.Embedding(vocabulary, embedding, **options)  # type: ignore[arg-type]
     if vectors is not None:
-        rows, numbers = check_row_tensor(vectors, name="vectors", dims=2, floating=True).shape
-        if (rows, numbers) != (vocabulary, embedding):
-            wanted, got = f"{vocabulary} word vectors of {embedding} numbers", f"{rows} of {numbers}"
-            raise InputError(wanted, got, f"set vocabulary to {rows} and embedding to {numbers}, or get others")
+        if vectors.shape != (vocabulary, embedding):
+            expected, got = f"{vocabulary} word vectors of {embedding} numbers", " of ".join(map(str, vectors.shape))
+            raise InputError(expected, got, "set vocabulary and embedding to these, or get others")
         found.weight.data.copy_(vectors)
     return found
 
