@@ -5,7 +5,7 @@ Bins are (lo, hi], as in the papers; the first also holds 0, the last holds 1.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -28,6 +28,19 @@ _FEW_BINS = 64  # up to so many an accelerator sums by a product with the member
 
 
 @dataclass(frozen=True, eq=False)
+class GroupedGaps:
+    """What rows in groups add to the bins' gaps.
+
+    Args:
+        sums: S (G, B); SᵀS is the covariance of the bins' weighted gaps.
+        degrees: Of freedom of that covariance.
+    """
+
+    sums: Tensor
+    degrees: float
+
+
+@dataclass(frozen=True, eq=False)
 class BinTable:
     """Sums over the rows of each bin, which add across batches, processes and machines.
 
@@ -38,6 +51,7 @@ class BinTable:
         total: Rows seen, including any that no bin holds (the papers' interpolated equal-mass bins drop some).
         squares: (5, B) float64 Σ w², Σ w²p, Σ w²y, Σ w²p², Σ w²py, of which variances are made; w is 1 without weights.
         weighted: Whether the rows have weights.
+        groups: Of rows in groups, for their intervals and limits; such tables do not add. None for independent rows.
     """
 
     count: Tensor
@@ -46,6 +60,7 @@ class BinTable:
     total: float
     squares: Tensor
     weighted: bool = False
+    groups: GroupedGaps | None = None
 
     @classmethod
     def from_pairs(cls, index: Tensor, p: Tensor, y: Tensor, *, bins: int, weight: Tensor | None = None) -> "BinTable":
@@ -77,12 +92,13 @@ class BinTable:
         if self.count.shape != other.count.shape:
             bins = f"{self.count.shape[0]} and {other.count.shape[0]}"
             raise InputError("tables of equally many bins", bins, "merge tables of one binning only")
-        return add_records(self, other, weighted=self.weighted)
+        return add_records(self, other, weighted=self.weighted, groups=None)
 
     def __getitem__(self, bins: Any) -> "BinTable":
         """Return the table of some bins: a slice, or a mask (B,)."""
+        groups = None if self.groups is None else replace(self.groups, sums=self.groups.sums[:, bins])
         count, sum_p, sum_y = self.count[bins], self.sum_p[bins], self.sum_y[..., bins]
-        return BinTable(count, sum_p, sum_y, self.total, self.squares[:, bins], self.weighted)
+        return BinTable(count, sum_p, sum_y, self.total, self.squares[:, bins], self.weighted, groups)
 
     def parts(self, count: int) -> "list[BinTable]":
         """Return the ``count`` tables of equally many bins that lie one after the other in this one."""

@@ -577,7 +577,7 @@ def _second_look(data: Predictions, asked: Sequence[tuple[ClasswiseECE, BinTable
     return tuple(metric.signed(data, table) for metric, table in asked)
 
 
-def _ends(metric: SumMetric[Any], state: Any, signed: Powers | None, draws: int) -> tuple[float | None, ...]:
+def _ends(metric: Any, state: Any, signed: Powers | None, draws: int) -> tuple[float | None, ...]:
     """Return both ends of a metric's interval, and its limit and mean if calibrated, from its state; None for what there is not."""
     low = high = null_high = null_mean = None
     if metric.measures_calibration:

@@ -27,7 +27,7 @@ from calibrant.metrics import (
     SplitNLL,
     TopLabelECE,
 )
-from calibrant.metrics._base import NOTIONS, BinnedMetric, MeanMetric, Metric
+from calibrant.metrics._base import NOTIONS, MeanMetric, Metric
 from calibrant.testing import check_metric
 
 CLASSES = [
@@ -48,11 +48,6 @@ EXTRA: list[Metric] = [
     TopLabelECE(EqualMass(5)),
     SplitNLL("correct"),
     Entropy("wrong"),
-]
-WITH_INTERVAL = [
-    m
-    for m in [*METRICS, *EXTRA]
-    if isinstance(m, MeanMetric | DebiasedECE | CanonicalError) or (isinstance(m, BinnedMetric) and m.sums_gaps)
 ]
 NEED_TWO = (CanonicalError,)
 
@@ -77,6 +72,13 @@ FORMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "log-softmax": lambda z, c: z.double().log_softmax(dim=1),
     "in another layout": lambda z, c: z.T.contiguous().T,
 }
+
+
+WITH_INTERVAL = [
+    m
+    for m in [*METRICS, *EXTRA]
+    if isinstance(m, MeanMetric | ECE | TopLabelECE | ClasswiseECE | DebiasedECE | CanonicalError) and m != ECE(norm=2)
+]
 
 
 @pytest.mark.parametrize("metric", [*METRICS, *EXTRA], ids=repr)

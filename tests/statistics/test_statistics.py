@@ -11,7 +11,7 @@ from tests.conftest import late
 from tests.draws import drawn
 
 from calibrant import Pairs, Predictions
-from calibrant.binning import BinTable, EqualMass, EqualWidth
+from calibrant.binning import BinTable, EqualMass, EqualWidth, GroupedGaps
 from calibrant.data.checks import Data
 from calibrant.errors import NoIntervalError
 from calibrant.metrics import (
@@ -35,7 +35,7 @@ from calibrant.statistics import (
     interval,
     null_band,
 )
-from calibrant.statistics.binned import GroupedGaps, error_interval, unfold
+from calibrant.statistics.binned import calibrated_groups, error_interval, unfold
 from calibrant.statistics.design import Clusters
 from calibrant.statistics.losses import MeanSums
 from calibrant.statistics.means import interval_from, mean_interval, share_interval, skewed_ends
@@ -399,7 +399,7 @@ def test_drawn_gaps_have_the_covariance_of_the_groups_sums() -> None:
     table = BinTable.from_pairs(torch.arange(6), torch.full((6,), 0.5), torch.zeros(6), bins=6)
 
     def gaps_of(sums: torch.Tensor, draws: int) -> torch.Tensor:
-        drawn = GroupedGaps(sums, 1e9).calibrated(table, draws=draws, seed=2)
+        drawn = calibrated_groups(table, GroupedGaps(sums, 1e9), draws=draws, seed=2)
         return (drawn.sum_p - drawn.sum_y) / table.total
 
     drawn = gaps_of(sums, 40_000)

@@ -1,19 +1,19 @@
 """Base classes of metrics: frozen dataclasses that hold a configuration and are called on predictions; binned errors among them."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
 
 from calibrant._core.check import check_same_kind, check_same_weights, shown
-from calibrant.binning import Binning, BinTable, EqualMass, EqualWidth, as_binning
+from calibrant.binning import Binning, BinTable, EqualMass, EqualWidth, GroupedGaps, as_binning
 from calibrant.data.checks import Data, require_predictions, require_rows
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.metrics._sums import table_for
-from calibrant.statistics.binned import BinnedRows, GroupedGaps, error_interval
+from calibrant.statistics.binned import BinnedRows, calibrated_groups, error_interval
 from calibrant.statistics.design import Design
 from calibrant.statistics.losses import Excess, MeanSums, rows_interval
 from calibrant.statistics.means import Interval
@@ -167,7 +167,7 @@ class SumMetric(Metric, Generic[S]):
         """Return the metric of ``rows``."""
         return self.value(self.state(rows))
 
-    def interval_of(self, state: S, *, level: float = 0.95) -> Interval:
+    def interval_of(self, state: S, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
         """Return the interval from a state of independent rows.
 
         Raises:
@@ -222,7 +222,7 @@ class MeanMetric(SumMetric[MeanSums]):
         numbers, weight = self.rows(rows), rows.weights
         return float(numbers.mean(dtype=torch.float64) if weight is None else numbers.double() @ weight / weight.sum())
 
-    def interval_of(self, state: MeanSums, *, level: float = 0.95) -> Interval:
+    def interval_of(self, state: MeanSums, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
         """Return Wilson's interval of a proportion, and of any other mean Student's t corrected for skewness.
 
         Raises:
@@ -297,14 +297,9 @@ class BinnedMetric(SumMetric[BinTable | KeptRows]):
     def __post_init__(self) -> None:
         object.__setattr__(self, "binning", as_binning(self.binning))
 
-    @property
-    def sums_gaps(self) -> bool:
-        """Whether it is Σ_b weight_b |gap_b|, which has an interval and a limit in closed form; up to ``scale``."""
-        return False
-
-    def scale(self, table: BinTable) -> float:
-        """Return what the sum over bins is multiplied by."""
-        return 1.0
+    def gap_factor(self, table: BinTable) -> float | None:
+        """Return a of a metric a Σ_b weight_b |gap_b|, which has an interval and a limit in closed form; None for any other."""
+        return None
 
     @abstractmethod
     def errors(self, table: BinTable) -> Tensor:
@@ -319,17 +314,18 @@ class BinnedMetric(SumMetric[BinTable | KeptRows]):
         """Return the bin table of rows that are all there."""
         return table_for(self.binning, data)
 
-    def grouped(self, data: Any) -> GroupedGaps | None:
-        """Return what the groups of ``data`` add to the bins' gaps; None for independent rows.
+    def grouped_table(self, data: Any) -> BinTable:
+        """Return the bin table with what the groups of ``data``, if there are any, add to the bins' gaps.
 
         Raises:
             NoIntervalError: For fewer than ten groups, or too many.
         """
+        table = self.table(data)
         if data.groups is None:
-            return None
+            return table
         design = Design.of(data.scores, groups=data.groups, weight=data.weights)
         design.require_groups(what=self)
-        return GroupedGaps(self.gap_sums(data, design), design.clusters.degrees)
+        return replace(table, groups=GroupedGaps(self.gap_sums(data, design), design.clusters.degrees))
 
     def gap_sums(self, data: Any, design: Design) -> Tensor:
         """Return the sums S (G, B) of the groups' weighted residuals."""
@@ -352,42 +348,28 @@ class BinnedMetric(SumMetric[BinTable | KeptRows]):
         """Return the metric of ``rows``."""
         return float(self.errors(self.table(rows)))
 
-    def null_of(
-        self,
-        state: BinTable | KeptRows,
-        *,
-        level: float = 0.95,
-        draws: int = 1000,
-        seed: int = 0,
-        groups: GroupedGaps | None = None,
-    ) -> Interval:
-        """Return the band of the metric if calibrated, from a state of independent rows, or of ``groups``."""
+    def null_of(self, state: BinTable | KeptRows, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
+        """Return the band of the metric if calibrated, from a state; of groups from drawn gaps."""
         table = self.table_of(state)
-        if groups is not None:
-            return band_of(self.errors(groups.calibrated(table, draws=draws, seed=seed)), level=level)
-        if self.sums_gaps:
-            return gap_band(table, self.scale(table) / table.mass, level=level)
+        if table.groups is not None:
+            return band_of(self.errors(calibrated_groups(table, table.groups, draws=draws, seed=seed)), level=level)
+        if (factor := self.gap_factor(table)) is not None:
+            return gap_band(table, factor / table.mass, level=level)
         return band_of(self.errors(calibrated_table(table, draws=draws, seed=seed)), level=level)
 
     def interval_of(
-        self,
-        state: BinTable | KeptRows,
-        *,
-        level: float = 0.95,
-        draws: int = 1000,
-        seed: int = 0,
-        groups: GroupedGaps | None = None,
+        self, state: BinTable | KeptRows, *, level: float = 0.95, draws: int = 1000, seed: int = 0
     ) -> Interval:
-        """Return the interval of the error in these bins, from a state of independent rows, or of ``groups``.
+        """Return the interval of the error in these bins, from a state.
 
         Raises:
             NoIntervalError: If none is known to cover.
         """
-        if not self.sums_gaps:
-            raise self._unknown()
         table = self.table_of(state)
-        gate = self.null_of(table, level=level, draws=draws, seed=seed, groups=groups).high
-        return error_interval(table, gate, level=level, groups=groups)
+        if self.gap_factor(table) is None:
+            raise self._unknown()
+        gate = self.null_of(table, level=level, draws=draws, seed=seed).high
+        return error_interval(table, gate, level=level)
 
     def null_band(self, rows: Any, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
         """Return the mean and the central range of the metric if calibrated, from its table; of groups from drawn gaps.
@@ -395,7 +377,7 @@ class BinnedMetric(SumMetric[BinTable | KeptRows]):
         Raises:
             NoIntervalError: For fewer than ten groups, or too many.
         """
-        return self.null_of(self.table(rows), level=level, draws=draws, seed=seed, groups=self.grouped(rows))
+        return self.null_of(self.grouped_table(rows), level=level, draws=draws, seed=seed)
 
     def interval(self, rows: Any, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
         """Return the interval of the error in these bins.
@@ -403,7 +385,7 @@ class BinnedMetric(SumMetric[BinTable | KeptRows]):
         Raises:
             NoIntervalError: If none is known to cover; for fewer than ten groups, or too many.
         """
-        return self.interval_of(self.table(rows), level=level, draws=draws, seed=seed, groups=self.grouped(rows))
+        return self.interval_of(self.grouped_table(rows), level=level, draws=draws, seed=seed)
 
 
 def require_fixed_edges(binning: Binning) -> None:

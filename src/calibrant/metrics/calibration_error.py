@@ -43,10 +43,9 @@ class ECE(BinnedMetric):
         super().__post_init__()
         check_choice(self.norm, name="norm", choices=(1, 2))
 
-    @property
-    def sums_gaps(self) -> bool:
-        """Whether the norm is 1."""
-        return self.norm == 1
+    def gap_factor(self, table: BinTable) -> float | None:
+        """Return 1; None for norm 2."""
+        return 1.0 if self.norm == 1 else None
 
     def errors(self, table: BinTable) -> Tensor:
         """Return the error (…) of tables (…, B)."""
@@ -123,7 +122,10 @@ class TopLabelECE(BinnedMetric):
 
     notion = "top-label"
     cite = "Gupta & Ramdas 2022"
-    sums_gaps = True
+
+    def gap_factor(self, table: BinTable) -> float:
+        """Return 1."""
+        return 1.0
 
     def errors(self, table: BinTable) -> Tensor:
         """Return the error (…) of tables (…, K · B)."""

@@ -153,30 +153,18 @@ def _vector_scaled(p: Tensor, labels: Tensor, weight: Tensor, new: Tensor) -> Te
     mass, classes = float(weight.sum()), p.shape[1]
     share = 1 / (mass + 1)
     x, fresh = (((1 - share) * part + share / classes).log() for part in (p, new))
-    hot = torch.nn.functional.one_hot(labels, classes).double()
-    # θ = (t, u, b) enters by v = t + u and b: a matrix of ones and zeros
-    spread = torch.zeros(2 * classes, 2 * classes + 1, dtype=torch.float64, device=p.device)
-    spread[:classes, 0] = 1.0
-    spread[:, 1:] = torch.eye(2 * classes)
 
     def logits(theta: Tensor, inputs: Tensor) -> Tensor:
-        both = spread @ theta
-        return inputs * (1 + both[:classes]) + both[classes:]
+        return inputs * (1 + theta[0] + theta[1 : 1 + classes]) + theta[1 + classes :]
 
-    def derivatives(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def first(theta: Tensor) -> tuple[Tensor, Tensor]:
         log_q = torch.log_softmax(logits(theta, x), dim=1)
-        q = log_q.exp()
-        residual = (q - hot) * weight[:, None]
-        inputs = torch.cat([x * q, q], dim=1)  # Cov_q of (x_k e_k, e_k): its diagonal part less the outer product
-        weighted = inputs * weight[:, None]
-        hessian = -inputs.T @ weighted
-        for i, j, moment in ((0, 0, x * x), (0, 1, x), (1, 0, x), (1, 1, torch.ones_like(x))):
-            block = hessian[i * classes : (i + 1) * classes, j * classes : (j + 1) * classes]
-            block.diagonal().add_((weight[:, None] * q * moment).sum(dim=0))
-        gradient = torch.cat([(residual * x).sum(dim=0), residual.sum(dim=0)])
-        return -(weight @ (hot * log_q).sum(dim=1)), spread.T @ gradient, spread.T @ hessian @ spread
+        residual = log_q.exp().scatter_add_(1, labels[:, None], -torch.ones_like(x[:, :1])) * weight[:, None]
+        slopes = (residual * x).sum(dim=0)
+        loss = -(weight @ log_q.gather(1, labels[:, None])[:, 0])
+        return loss, torch.cat([slopes.sum()[None], slopes, residual.sum(dim=0)])
 
     ridge = torch.full((2 * classes + 1,), classes / mass, dtype=torch.float64, device=p.device)
     ridge[0] = _SLOPE / mass
-    theta = minimise(Objective(mass, derivatives, ridge=ridge), torch.zeros_like(ridge)).theta
+    theta = minimise(Objective(mass, first=first, ridge=ridge), torch.zeros_like(ridge), newton_up_to=0).theta
     return torch.softmax(logits(theta, fresh), dim=1)

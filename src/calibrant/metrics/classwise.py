@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from calibrant.binning import LOOP_BINS, TIE, BinTable, EqualMass, EqualWidth
 from calibrant.data.predictions import Predictions
 from calibrant.metrics._base import BinnedMetric, KeptRows, require_fixed_edges
 from calibrant.metrics.calibration_error import ECE
-from calibrant.statistics.binned import GroupedGaps, error_interval
+from calibrant.statistics.binned import error_interval
 from calibrant.statistics.design import Design
 from calibrant.statistics.means import Interval, Powers
 
@@ -43,15 +44,14 @@ class ClasswiseECE(BinnedMetric):
     notion = "classwise"
     cite = "Kull et al. 2019"
     needs_classes = True
-    sums_gaps = True
 
-    def scale(self, table: BinTable) -> float:
+    def gap_factor(self, table: BinTable) -> float:
         """Return 1 / K."""
         return self.binning.bins / table.count.shape[0]
 
     def errors(self, table: BinTable) -> Tensor:
         """Return the mean over classes of the binned error (…) of tables (…, K · B)."""
-        return table.errors() * self.scale(table)
+        return table.errors() * self.gap_factor(table)
 
     def state(self, rows: Predictions) -> BinTable:
         """Return the bins of all classes as one table (K · B).
@@ -74,23 +74,13 @@ class ClasswiseECE(BinnedMetric):
             signed[rows] = (signs * p).sum(dim=1) - signs.gather(1, labels[rows, None])[:, 0]
         return Powers.of(signed, data.weights)
 
-    def null_of(
-        self,
-        state: BinTable | KeptRows,
-        *,
-        level: float = 0.95,
-        draws: int = 1000,
-        seed: int = 0,
-        groups: GroupedGaps | None = None,
-    ) -> Interval:
+    def null_of(self, state: BinTable | KeptRows, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
         """Return the band of the metric if calibrated."""
         table = self.table_of(state)
-        if self.scale(table) == 0.5:
-            events = self._events(table, groups)
-            return _mean_of(
-                [self._event.null_of(one, level=level, draws=draws, seed=seed, groups=g) for one, g in events]
-            )
-        return super().null_of(table, level=level, draws=draws, seed=seed, groups=groups)
+        how: Any = {"level": level, "draws": draws, "seed": seed}
+        if self.gap_factor(table) == 0.5:
+            return _mean_of([ECE(self.binning).null_of(event, **how) for event in table.parts(2)])
+        return super().null_of(table, **how)
 
     def interval_of(
         self,
@@ -99,23 +89,20 @@ class ClasswiseECE(BinnedMetric):
         level: float = 0.95,
         draws: int = 1000,
         seed: int = 0,
-        groups: GroupedGaps | None = None,
         signed: Powers | None = None,
     ) -> Interval:
         """Return the interval; of more than two classes and independent rows with ``signed`` of the same rows."""
         table = self.table_of(state)
-        if self.scale(table) == 0.5:
-            events = self._events(table, groups)
-            return _mean_of(
-                [self._event.interval_of(one, level=level, draws=draws, seed=seed, groups=g) for one, g in events]
-            )
-        gate = self.null_of(table, level=level, draws=draws, seed=seed, groups=groups).high
-        if groups is not None:
-            square = float((groups.sums @ torch.sign(table.gap)).square().sum())
+        how: Any = {"level": level, "draws": draws, "seed": seed}
+        if self.gap_factor(table) == 0.5:
+            return _mean_of([ECE(self.binning).interval_of(event, **how) for event in table.parts(2)])
+        if table.groups is not None:
+            square = float((table.groups.sums @ torch.sign(table.gap)).square().sum())
         else:
             assert signed is not None
             square = signed.total(2)
-        return error_interval(table, gate, level=level, error=math.sqrt(square), scale=self.scale(table))
+        gate = self.null_of(table, **how).high
+        return error_interval(table, gate, level=level, error=math.sqrt(square), scale=self.gap_factor(table))
 
     def interval(self, rows: Predictions, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
         """Return the interval of the error in these bins; if there are groups, they are the independent units.
@@ -123,9 +110,9 @@ class ClasswiseECE(BinnedMetric):
         Raises:
             NoIntervalError: For fewer than ten groups, or too many.
         """
-        table, groups = self.table(rows), self.grouped(rows)
-        signed = self.signed(rows, table) if groups is None and rows.classes > 2 else None
-        return self.interval_of(table, level=level, draws=draws, seed=seed, groups=groups, signed=signed)
+        table = self.grouped_table(rows)
+        signed = self.signed(rows, table) if table.groups is None and rows.classes > 2 else None
+        return self.interval_of(table, level=level, draws=draws, seed=seed, signed=signed)
 
     def table(self, data: Predictions) -> BinTable:
         """Return the bins of all classes as one table (K · B), which is made once."""
@@ -133,18 +120,6 @@ class ClasswiseECE(BinnedMetric):
             data.sums[self] = self._made_table(data)
         table: BinTable = data.sums[self]
         return table
-
-    @property
-    def _event(self) -> ECE:
-        return ECE(self.binning)
-
-    def _events(self, table: BinTable, groups: GroupedGaps | None) -> list[tuple[BinTable, GroupedGaps | None]]:
-        """Return table and groups of each of two classes' events."""
-        one, other = table.parts(2)
-        if groups is None:
-            return [(one, None), (other, None)]
-        mine, theirs = groups.sums.chunk(2, dim=1)
-        return [(one, GroupedGaps(mine, groups.degrees)), (other, GroupedGaps(theirs, groups.degrees))]
 
     def gap_sums(self, data: Predictions, design: Design) -> Tensor:
         """Return the sums S (G, K · B) of the groups' weighted residuals."""

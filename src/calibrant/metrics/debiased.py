@@ -8,7 +8,7 @@ from torch import Tensor
 from calibrant.binning import BinTable
 from calibrant.errors import NoIntervalError
 from calibrant.metrics._base import BinnedMetric, KeptRows
-from calibrant.statistics.binned import GroupedGaps, left_over, squared_error
+from calibrant.statistics.binned import left_over, squared_error
 from calibrant.statistics.design import need_independent
 from calibrant.statistics.enough import check_enough_errors
 from calibrant.statistics.means import Interval, normal_quantile
@@ -44,21 +44,15 @@ class DebiasedECE(BinnedMetric):
         return squared_error(table).clamp_min(0).sqrt()
 
     def interval_of(
-        self,
-        state: BinTable | KeptRows,
-        *,
-        level: float = 0.95,
-        draws: int = 1000,
-        seed: int = 0,
-        groups: GroupedGaps | None = None,
+        self, state: BinTable | KeptRows, *, level: float = 0.95, draws: int = 1000, seed: int = 0
     ) -> Interval:
         """Return the root of a normal interval of the squared error.
 
         Raises:
             NoIntervalError: For rows in groups, few wrong decisions, and where few bins decide a square near 0.
         """
-        need_independent(groups, what=self)
         table, z = self.table_of(state), normal_quantile((1 + level) / 2)
+        need_independent(table.groups, what=self)
         check_enough_errors(table.decided, what=self, weighted=table.weighted)
         square, noise = squared_error(table), table.rate * (1 - table.rate)
         part = table.squared_shares

@@ -1,7 +1,6 @@
 """Scores of decisions and of probabilities: accuracy, log-loss, Brier score, entropy, and what of them is calibration."""
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Any, Literal
@@ -13,7 +12,7 @@ from calibrant._core.check import check_choice
 from calibrant._core.numerics import row_chunks
 from calibrant._core.warn import warn_user
 from calibrant.binning import BinTable, EqualWidth
-from calibrant.data.checks import require_predictions
+from calibrant.data.checks import Data, require_predictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, ZeroProbabilityWarning
 from calibrant.metrics._base import BinnedMetric, MeanMetric, SumMetric
@@ -47,10 +46,9 @@ class Accuracy(_DecisionMean):
 
     better = "higher"
 
-    def rows(self, data: Any) -> Tensor:
+    def rows(self, data: Data) -> Tensor:
         """Return 1 where the decision is correct, else 0 (N,)."""
-        found: Tensor = data.correct.double()
-        return found
+        return data.correct.double()
 
 
 @dataclass(frozen=True)
@@ -63,17 +61,38 @@ class Error(_DecisionMean):
         0.5
     """
 
-    def rows(self, data: Any) -> Tensor:
+    def rows(self, data: Data) -> Tensor:
         """Return 1 where the decision is wrong, else 0 (N,)."""
-        found: Tensor = 1 - data.correct.double()
-        return found
-
-
-_COLUMNS = 8  # numbers of a row that are at hand at once
+        return 1 - data.correct.double()
 
 
 @dataclass(frozen=True)
-class NLL(MeanMetric):
+class _Loss(MeanMetric):
+    """A mean loss, of which it is known what every label would cost."""
+
+    notion = "proper score"
+    needs_classes = True
+
+    @abstractmethod
+    def of_labels(self, log_probs: Tensor) -> Tensor:
+        """Return the loss (n, K) of each label, from log-probabilities (n, K)."""
+
+    def excess(self, data: Predictions) -> Excess:
+        """Return what the rows can be, in row chunks."""
+        parts = []
+        for rows in row_chunks(len(data), data.classes):
+            logs = data.log_probs_in(rows)
+            loss = self.of_labels(logs)
+            least = loss.amin(dim=1)
+            above = loss - least[:, None]
+            p, most = logs.exp(), above.amax(dim=1)
+            above = torch.where(logs > -inf, above, 0.0)  # a label of probability 0 is not expected
+            parts.append(torch.stack([least, (p * above).sum(dim=1), (p * above.square()).sum(dim=1), most]))
+        return Excess(*torch.cat(parts, dim=1))
+
+
+@dataclass(frozen=True)
+class NLL(_Loss):
     """Mean −log p of the label, in nats; +inf, with a warning, if a label has probability 0.
 
     Examples:
@@ -83,9 +102,7 @@ class NLL(MeanMetric):
     """
 
     bounds = (0.0, inf)
-    notion = "proper score"
     cite = "Good 1952"
-    needs_classes = True
 
     def measure(self, rows: Predictions) -> float:
         """Return the mean, by the compiled loops where it can."""
@@ -109,13 +126,9 @@ class NLL(MeanMetric):
         """Return the loss (n, K) of each label."""
         return -log_probs
 
-    def excess(self, data: Any) -> Excess:
-        """Return what the rows can be: −log p_j for the label j."""
-        return _excess(data, self.of_labels, lambda logs: -logs.amax(dim=1))
-
 
 @dataclass(frozen=True)
-class Brier(MeanMetric):
+class Brier(_Loss):
     """Mean Σ_k (p_k − y_k)², summed over classes: 0 to 2, as in Brier (1950).
 
     Examples:
@@ -125,9 +138,7 @@ class Brier(MeanMetric):
     """
 
     bounds = (0.0, 2.0)
-    notion = "proper score"
     cite = "Brier 1950"
-    needs_classes = True
 
     def measure(self, rows: Predictions) -> float:
         """Return the mean, by the compiled loops where it can."""
@@ -136,47 +147,24 @@ class Brier(MeanMetric):
 
     def rows(self, data: Predictions) -> Tensor:
         """Return Σ_k (p_k − y_k)² (N,)."""
-        if self not in data.sums:
-            data.sums[self] = brier_rows(data)
-        rows: Tensor = data.sums[self]
-        return rows
+        labels, terms = data.need_labels()[:, None], []
+        for rows in row_chunks(len(data), data.classes, device=data.logits.device):
+            gaps = data.float64_probs(rows)
+            gaps = gaps.scatter_add(1, labels[rows], gaps.new_full((len(gaps), 1), -1.0))
+            terms.append(gaps.square_().sum(dim=1))
+        return torch.cat(terms)
 
     def of_labels(self, log_probs: Tensor) -> Tensor:
-        """Return the part (n, K) of the loss that depends on the label."""
-        return -2 * log_probs.exp()
-
-    def excess(self, data: Any) -> Excess:
-        """Return what the rows can be: Σ_k p_k² + 1 − 2 p_j for the label j."""
-
-        def least(logs: Tensor) -> Tensor:
-            return (2 * logs).exp().sum(dim=1) + 1 - 2 * logs.amax(dim=1).exp()
-
-        return _excess(data, self.of_labels, least)
-
-
-def _excess(predictions: Predictions, loss: Callable[[Tensor], Tensor], least: Callable[[Tensor], Tensor]) -> Excess:
-    """Return what a loss can be, from its part (n, K) that depends on the label and its least value (n,), of log-probabilities."""
-    parts = []
-    for rows in row_chunks(len(predictions), predictions.classes):
-        logs = predictions[rows].log_probs
-        above = loss(logs)
-        above = above - above.amin(dim=1, keepdim=True)
-        most = above.amax(dim=1)
-        # a label of probability 0 is not expected
-        p, above = torch.where(logs > -inf, logs.exp(), 0.0), torch.where(logs > -inf, above, 0.0)
-        mean, square = ((p * each).sum(dim=1) for each in (above, above.square()))
-        parts.append(torch.stack([least(logs), mean, square, most]))
-    return Excess(*torch.cat(parts, dim=1))
-
-
-Where = Literal["all", "correct", "wrong"]
+        """Return Σ_k p_k² + 1 − 2 p_j (n, K) for each label j."""
+        p = log_probs.exp()
+        return p.square().sum(dim=1, keepdim=True) + 1 - 2 * p
 
 
 @dataclass(frozen=True)
 class _SplitMean(SumMetric[Tensor]):
     """A mean over all rows, or over the correctly or incorrectly classified rows only."""
 
-    where: Where
+    where: Literal["all", "correct", "wrong"]
 
     bounds = (0.0, inf)
     needs_classes = True
@@ -223,7 +211,7 @@ class SplitNLL(_SplitMean):
         Mukhoti et al. 2020, Figure 1.
     """
 
-    where: Where = "wrong"
+    where: Literal["all", "correct", "wrong"] = "wrong"
 
     notion = "proper score"
     cite = "Mukhoti et al. 2020"
@@ -251,7 +239,7 @@ class Entropy(_SplitMean):
         Mukhoti et al. 2020, Figure 1.
     """
 
-    where: Where = "all"
+    where: Literal["all", "correct", "wrong"] = "all"
 
     notion = "sharpness"
     cite = "Shannon 1948"
@@ -358,25 +346,3 @@ class RefinementLoss(ScorePart):
 def _cross(rate: Tensor, mean: Tensor) -> Tensor:
     """Return −a log c − (1 − a) log(1 − c), with 0 log 0 = 0."""
     return -torch.xlogy(rate, mean) - torch.xlogy(1 - rate, 1 - mean)
-
-
-def brier_rows(predictions: Predictions) -> Tensor:
-    """Return Σ_k (p_k − y_k)² of each row (N,) float64, in row chunks."""
-    labels, sums = predictions.need_labels(), None
-    if predictions.given_probs is None:
-        sums = predictions.row_sums
-    terms = torch.empty(len(predictions), dtype=torch.float64, device=predictions.logits.device)
-    for rows in row_chunks(len(terms), predictions.classes if sums is None else _COLUMNS, device=terms.device):
-        if sums is None or sums.at_label is None:
-            index = labels[rows, None]
-            gaps = predictions.float64_probs(rows).scatter_add(1, index, terms.new_full(index.shape, -1.0))
-            torch.sum(gaps.square_(), dim=1, out=terms[rows])
-            continue
-        # from sums of rows, without the difference of near numbers where the label is decided
-        others, square = sums.others[rows], sums.square[rows]
-        total = others + 1
-        decided = others.square().add_(square)  # (1 − p_y)² + Σ of the others' squares
-        at_label = (sums.at_label[rows].double() - sums.top[rows]).exp_()
-        missed = total.square().sub_(at_label.mul_(total).mul_(2)).add_(square).add_(1)
-        torch.div(torch.where(sums.best[rows] == labels[rows], decided, missed), total.square_(), out=terms[rows])
-    return terms

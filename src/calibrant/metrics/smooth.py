@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant._core.check import check_count
+from calibrant._core.numerics import slices
 from calibrant.binning import BinTable
 from calibrant.metrics._base import SumMetric
 from calibrant.statistics.design import need_independent
@@ -18,7 +19,6 @@ from calibrant.statistics.null import band_of, calibrated_table
 
 Floats = NDArray[np.float64]
 BLOCK = 1 << 15  # rows whose temporaries stay in the cache
-WIDTH_TOLERANCE = 1e-7  # of the kernel width: at its solution error and width agree to this
 FINE = 16  # parts of a cell to which a row's position is resolved before linear interpolation between cells
 
 
@@ -53,23 +53,20 @@ class SmoothECE(SumMetric[Tensor]):
 
     def state(self, rows: Any) -> Tensor:
         """Return the weighted sums of confidence − correct on the grid, and then the sum of the weights (cells + 1,)."""
-        p, y = rows.confidence, rows.correct
-        once = p.new_ones(1).expand(p.shape[0]) if rows.weights is None else rows.weights
+        p, y, weight = rows.confidence, rows.correct, rows.row_weights
         parts = self.cells * FINE
-        sums = torch.zeros(parts, dtype=torch.float64, device=p.device)
-        for part, hit, weight in zip(p.split(BLOCK), y.split(BLOCK), once.split(BLOCK), strict=True):
-            place = (part * parts).long().clamp_(max=parts - 1)
-            sums.scatter_add_(0, place, (part - hit.double()) * weight)
+        sums = p.new_zeros(parts, dtype=torch.float64)
+        for some in slices(len(p), BLOCK):
+            place = (p[some] * parts).long().clamp_(max=parts - 1)
+            sums.scatter_add_(0, place, (p[some] - y[some].double()) * weight[some])
         sums = sums.view(self.cells, FINE)
-        # each part goes to the two nearest cells' centres, by distance
-        offset = (torch.arange(FINE, dtype=torch.float64, device=p.device) + 0.5) / FINE - 0.5  # from the cell's centre
+        # each part goes to the two nearest cells' centres, by its distance to that of its own cell
+        offset = (torch.arange(FINE, dtype=torch.float64, device=p.device) + 0.5) / FINE - 0.5
         before, after = sums @ (-offset).clamp_min(0), sums @ offset.clamp_min(0)
         residual = sums.sum(dim=1) - before - after
-        residual[:-1] += before[1:]
-        residual[1:] += after[:-1]
-        residual[0] += before[0]  # the first and the last cell have no neighbour beyond the end
-        residual[-1] += after[-1]
-        return torch.cat([residual, once.sum()[None]]).cpu()
+        # the first and the last cell have no neighbour beyond the end
+        residual += torch.cat([before[1:], after[-1:]]) + torch.cat([before[:1], after[:-1]])
+        return torch.cat([residual, weight.sum()[None]]).cpu()
 
     def value(self, state: Tensor) -> float:
         """Return the error of a state."""
@@ -93,40 +90,26 @@ class SmoothECE(SumMetric[Tensor]):
 
 
 def smooth_errors(residuals: Floats) -> Floats:
-    """Return the errors (D,) of mean residuals (D, M) on the grid: the σ at which error(σ) = σ.
+    """Return the errors (D,) of mean residuals (D, M) on the grid: the σ at which error(σ) = σ, by bisection to 1e-8.
 
-    error(σ) is non-increasing, so the solution always lies between σ and error(σ). The next σ is that of the secant method,
-    or the bracket's midpoint if that lies outside the bracket or the last step did not halve it.
+    error(σ) is non-increasing, so the solution lies between any σ and error(σ).
     """
     from scipy.fft import dct, idct
 
     coefficients = dct(residuals, axis=1)
-    cells = residuals.shape[1]
-    decay = -0.5 * (math.pi * np.arange(cells)) ** 2  # heat kernel: coefficient k falls by exp(−σ² π² k² / 2)
+    decay = (
+        -0.5 * (math.pi * np.arange(residuals.shape[1])) ** 2
+    )  # heat kernel: coefficient k falls by exp(−σ² π² k² / 2)
 
     def error(width: Floats) -> Floats:
-        kept = min(cells, int(9 / (math.pi * float(width.min())) + 2))  # beyond, the factor is below 1e-17
-        damped = np.zeros_like(coefficients)
-        damped[:, :kept] = coefficients[:, :kept] * np.exp(decay[:kept] * width[:, None] ** 2)
-        found: Floats = np.abs(idct(damped, axis=1)).sum(axis=1)
+        found: Floats = np.abs(idct(coefficients * np.exp(decay * width[:, None] ** 2), axis=1)).sum(axis=1)
         return found
 
-    # an error is at most 1; at σ = 0 no coefficient decays
-    low, high = np.full(len(residuals), 1e-9), np.ones(len(residuals))
-    # the mean residual is what is left at σ = ∞, so the solution lies above it; .01 keeps the first series short
-    width, slope = np.abs(residuals.sum(axis=1)).clip(0.01, 1), np.zeros(len(residuals))
-    found = error(width)
-    while True:
-        before = high - low
-        low, high = np.maximum(low, np.minimum(width, found)), np.minimum(high, np.maximum(width, found))
-        middle: Floats = (low + high) / 2
-        if float((high - low).max()) <= WIDTH_TOLERANCE:
-            return middle
-        # error(σ) ≈ found + slope · (σ − width) equals σ at this σ; slope ≤ 0, so the denominator is at least 1
-        secant = (found - slope * width) / (1 - slope)
-        trusted = (secant >= low) & (secant <= high) & (high - low < before / 2)
-        last_width, last_found = width, found
-        width = np.where(trusted, secant, middle)
-        found = error(width)
-        moved = width - last_width
-        slope = np.minimum(np.divide(found - last_found, moved, out=np.zeros_like(moved), where=moved != 0), 0)
+    # the mean residual is what is left at σ = ∞, so the solution lies above it
+    low = np.abs(residuals.sum(axis=1))
+    high = np.maximum(error(low), low)
+    for _ in range(27):
+        middle = (low + high) / 2
+        above = error(middle) > middle
+        low, high = np.where(above, middle, low), np.where(above, high, middle)
+    return np.asarray((low + high) / 2)

@@ -45,7 +45,7 @@ import torch
 from torch import Tensor
 
 from calibrant._core.check import check_number, refuse, shown
-from calibrant.binning import BinTable
+from calibrant.binning import BinTable, GroupedGaps
 from calibrant.statistics.means import Interval, normal_quantile, student_quantile
 
 LIFT = 0.15
@@ -94,49 +94,38 @@ class BinnedRows:
         return self.p.double() - self.y.double()
 
 
-@dataclass(frozen=True, eq=False)
-class GroupedGaps:
-    """What rows in groups add to the bins' gaps.
+def calibrated_groups(table: BinTable, groups: GroupedGaps, *, draws: int, seed: int) -> BinTable:
+    """Return the table with outcome sums (draws, B) of calibrated models: gaps ξᵀS / √(χ²_ν / ν)."""
+    home, rng = groups.sums.cpu(), np.random.default_rng(seed)
+    # ξᵀS is normal with covariance SᵀS, and so is a normal of as many numbers as bins times the root of that
+    if home.shape[0] > home.shape[1]:
+        home = symmetric_root(home.T @ home)
+    count, gaps = home.shape[0], []
+    for start in range(0, draws, step := max(1, _BLOCK // count)):
+        size = min(step, draws - start)
+        normal = torch.from_numpy(rng.standard_normal((size, count)))
+        root = torch.from_numpy(np.sqrt(rng.chisquare(groups.degrees, size=(size, 1)) / groups.degrees))
+        gaps.append(normal @ home / root)
+    drawn = torch.cat(gaps).to(table.sum_p.device)
+    return replace(table, sum_y=table.sum_p - drawn * table.total)
 
-    Args:
-        sums: S (G, B); SᵀS is the covariance of the bins' weighted gaps.
-        degrees: Of freedom of that covariance.
+
+def _grouped_error(table: BinTable, groups: GroupedGaps, *, least: float, level: float) -> float:
+    """Return the standard error of Σ_b weight_b |gap_b|, times the ratio of the quantiles of Student's t and the normal.
+
+    It is the largest of four: that of the signed sum, that with the signs of doubtful bins that make it largest, that of
+    independent bins, and ``least``, that of independent rows (which is > 0 even if nearly all decisions are correct).
     """
-
-    sums: Tensor
-    degrees: float
-
-    def calibrated(self, table: BinTable, *, draws: int, seed: int) -> BinTable:
-        """Return the table with outcome sums (draws, B) of calibrated models: gaps ξᵀS / √(χ²_ν / ν)."""
-        home, rng = self.sums.cpu(), np.random.default_rng(seed)
-        # ξᵀS is normal with covariance SᵀS, and so is a normal of as many numbers as bins times the root of that
-        if home.shape[0] > home.shape[1]:
-            home = symmetric_root(home.T @ home)
-        count, gaps = home.shape[0], []
-        for start in range(0, draws, step := max(1, _BLOCK // count)):
-            size = min(step, draws - start)
-            normal = torch.from_numpy(rng.standard_normal((size, count)))
-            root = torch.from_numpy(np.sqrt(rng.chisquare(self.degrees, size=(size, 1)) / self.degrees))
-            gaps.append(normal @ home / root)
-        drawn = torch.cat(gaps).to(table.sum_p.device)
-        return replace(table, sum_y=table.sum_p - drawn * table.total)
-
-    def error(self, table: BinTable, *, least: float, level: float) -> float:
-        """Return the standard error of Σ_b weight_b |gap_b|, times the ratio of the quantiles of Student's t and the normal.
-
-        It is the largest of four: that of the signed sum, that with the signs of doubtful bins that make it largest, that of
-        independent bins, and ``least``, that of independent rows (which is > 0 even if nearly all decisions are correct).
-        """
-        sums, gap = self.sums, table.weight * table.gap
-        # Where groups' effects are large, the gaps of a sample can all be near 0 with mixed signs though all of the population's
-        # are of one sign, and the sum over mixed signs hardly varies: doubtful bins take the sign that goes with the clear ones.
-        clear = gap.abs() > 2 * sums.square().sum(dim=0).sqrt()
-        known = torch.where(clear, torch.sign(gap), 0.0) if bool(clear.any()) else torch.ones_like(gap)
-        worst = torch.where(clear, torch.sign(gap), torch.sign(sums.T @ (sums @ known)))
-        signed = max(float((sums @ sign).square().sum()) for sign in (torch.sign(gap), worst)) ** 0.5
-        probability = (1 + level) / 2
-        wider = student_quantile(probability, self.degrees) / normal_quantile(probability)
-        return float(SIGNS * max(signed, float(sums.square().sum().sqrt()), least) * wider)
+    sums, gap = groups.sums, table.weight * table.gap
+    # Where groups' effects are large, the gaps of a sample can all be near 0 with mixed signs though all of the population's
+    # are of one sign, and the sum over mixed signs hardly varies: doubtful bins take the sign that goes with the clear ones.
+    clear = gap.abs() > 2 * sums.square().sum(dim=0).sqrt()
+    known = torch.where(clear, torch.sign(gap), 0.0) if bool(clear.any()) else torch.ones_like(gap)
+    worst = torch.where(clear, torch.sign(gap), torch.sign(sums.T @ (sums @ known)))
+    signed = max(float((sums @ sign).square().sum()) for sign in (torch.sign(gap), worst)) ** 0.5
+    probability = (1 + level) / 2
+    wider = student_quantile(probability, groups.degrees) / normal_quantile(probability)
+    return float(SIGNS * max(signed, float(sums.square().sum().sqrt()), least) * wider)
 
 
 def symmetric_root(matrix: Tensor) -> Tensor:
@@ -153,7 +142,6 @@ def error_interval(
     gate: float,
     *,
     level: float = 0.95,
-    groups: GroupedGaps | None = None,
     error: float | None = None,
     scale: float = 1.0,
 ) -> Interval:
@@ -164,8 +152,7 @@ def error_interval(
         gate: The (1 + level) / 2 quantile of the plug-in error, ``scale`` included, of a calibrated model with the same probabilities
             and bins: up to it calibration is not rejected, and the lower end is 0.
         level: Nominal coverage.
-        groups: Of rows in groups; None for independent rows.
-        error: Standard error of the sum over bins; None takes that of independent rows, or of their groups.
+        error: Standard error of the sum over bins, of independent bins; None takes that of the table's rows, or their groups.
         scale: The error is ``scale`` times the sum over bins (1/K for the mean over K classes).
 
     Returns:
@@ -178,6 +165,7 @@ def error_interval(
         0.1 [0.07154, 0.1292]
     """
     z, gate, mass = normal_quantile((1 + level) / 2), gate / scale, table.mass
+    groups = table.groups if error is None else None
     weight, rate, rows = table.weight, table.rate, table.effective
     part = table.squared_shares
     signed = weight * table.gap  # d_b
@@ -199,7 +187,7 @@ def error_interval(
         ratio = student_quantile((1 + level) / 2, max(1 / float(part.sum()) - 1, 1)) / z
         error = math.sqrt(max(float(apart.sum()), float(together))) * ratio
         if groups is not None:
-            error = groups.error(table, least=error, level=level)
+            error = _grouped_error(table, groups, least=error, level=level)
     half, each = z * error, unfold(signed.abs(), spread)
     correction = plug_in - float(each.sum())
 
