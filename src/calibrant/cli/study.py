@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -48,6 +49,7 @@ Data: TypeAlias = Annotated[
 ]
 Workers: TypeAlias = Annotated[int, typer.Option(min=1, help="Trainings at a time.")]
 RUNS = Path("calibrant-runs")
+LOG_EVERY = 60  # seconds between lines of a log
 
 
 @study.command("list")
@@ -295,13 +297,19 @@ def _run_with_bars(study: Study, store: Store, *, workers: int, accelerator: str
         print_line(
             f"{finished} of {total} trainings are finished already and kept in {store.root}", style="dim", err=True
         )
-    with Progress(*columns, console=console(err=True), disable=not reports_progress()) as bars:
+    screen = console(err=True)
+    lines = reports_progress() and not screen.is_terminal  # a log gets a line for each training, and one a minute
+    done, said = finished, time.monotonic()
+    with Progress(*columns, console=screen, disable=not reports_progress() or lines) as bars:
         whole = bars.add_task("trainings", total=total, completed=finished)
         for step in steps:
             epochs = step.cell.recipe.training.epochs
             detail = f" · epoch {step.epoch}/{epochs}" if workers == 1 and epochs > 1 else ""
             where = f"{step.cell.objective}, seed {step.cell.recipe.seed}{detail}"
             bars.update(whole, completed=step.done, description=f"trainings · {where}")
+            if lines and (step.done > done or time.monotonic() - said > LOG_EVERY):
+                print_line(f"{step.done} of {total} trainings · {where}", err=True)
+                done, said = step.done, time.monotonic()
         bars.update(whole, description="trainings")
 
 
@@ -380,7 +388,14 @@ def _show(
     from calibrant.study import collect
     from calibrant.study.draw import pictures_of, write_figures
     from calibrant.study.figures import drawings
-    from calibrant.study.page import agreement_sentences, paper_tables, tables_of, verdict_sentences, write_page
+    from calibrant.study.page import (
+        agreement_sentences,
+        one_gamma_table,
+        paper_tables,
+        tables_of,
+        verdict_sentences,
+        write_page,
+    )
     from calibrant.study.tables import measures_needed, record_of, summarise, verdicts_on
 
     measured = collect(chosen, kept)
@@ -389,6 +404,7 @@ def _show(
     verdicts = verdicts_on(chosen, measured)
     lines = summarise(measured, names=measures_needed(chosen, chosen.columns))
     tables = [*tables_of(lines, title=chosen.title, columns=chosen.columns), *paper_tables(chosen, lines)]
+    tables += one_gamma_table(chosen, measured)
     # which orderings of the papers' tables are seen here and which are not, then each claim
     sentences = [*agreement_sentences(chosen, lines), *verdict_sentences(verdicts, lines)]
     drawn = drawings(chosen, measured) if report is not None or figures is not None else []
