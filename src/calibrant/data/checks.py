@@ -1,18 +1,13 @@
-"""The one check of data that is to be measured."""
+"""Checks of data that are to be measured, and of the costs of decisions."""
 
-from dataclasses import dataclass
-from typing import Annotated, Any
-
-import torch
+from typing import Any
 
 from calibrant._core.check import as_tensor, refuse, shown
-from calibrant._core.constraints import Constraint, Fits
 from calibrant.data.multilabel import MultiLabel
 from calibrant.data.pairs import Pairs
 from calibrant.data.predictions import Predictions
 
 Data = Predictions | Pairs
-
 
 LARGEST_COST = 1e100  # its square, and sums of squares, stay finite
 
@@ -89,46 +84,6 @@ def require_independent(data: Data, *, name: str = "predictions") -> Data:
     return data
 
 
-@dataclass(frozen=True, repr=False)
-class MeasuredRows(Constraint):
-    """Predictions or pairs of at least one row, without those of weight 0: what ``require_rows`` returns.
-
-    Args:
-        what: What they are for, named in the message; else the object whose method is called.
-        weighted: Whether rows may have weights.
-        labelled: Whether predictions need labels.
-        classes: Whether the probabilities of all classes are needed, which pairs do not have.
-        independent: Whether each group may have one row only.
-        compared: Whether rows are compared with each other, so that there must be two.
-    """
-
-    what: str = ""
-    weighted: bool = True
-    labelled: bool = False
-    classes: bool = False
-    independent: bool = False
-    compared: bool = False
-
-    def __repr__(self) -> str:
-        return "of at least one row" if self.weighted else "of at least one row, without weights"
-
-    def check(self, value: Any, name: str, caller: object) -> Any:
-        what = self.what or caller
-        rows = (require_predictions if self.classes else require_rows)(value, what=what)
-        if self.labelled and isinstance(rows, Predictions):
-            rows.need_labels()
-        if self.compared and rows.count < 2:
-            raise refuse(f"at least two rows for {what}", "one", "measure on more rows")
-        if not self.weighted:
-            require_unweighted(rows, what=what)
-        return require_independent(rows, name=name) if self.independent else rows
-
-
-Rows = Annotated[Data, MeasuredRows()]
-ClassRows = Annotated[Any, MeasuredRows(classes=True)]  # of metrics whose base takes pairs, too
-ComparedRows = Annotated[Any, MeasuredRows(classes=True, compared=True)]
-
-
 def check_costs(costs: Any, *, name: str = "costs") -> tuple[tuple[float, ...], ...]:
     """Return costs[true, action] (K, A) as numbers.
 
@@ -136,22 +91,15 @@ def check_costs(costs: Any, *, name: str = "costs") -> tuple[tuple[float, ...], 
         InputError: If they are not a finite table of two classes and two actions or more, which cost different amounts.
     """
     table = as_tensor(costs, name=name).double()
-    if table.dim() != 2 or min(table.shape) < 2:
+    # larger ones would overflow in sums of squares
+    if table.dim() != 2 or min(table.shape) < 2 or not bool((table.abs() <= LARGEST_COST).all()):
+        expected = f"finite {name} of shape (K, A), two or more each, of at most {LARGEST_COST:g}"
         raise refuse(
-            "costs of shape (K, A), two or more each", f"shape {tuple(table.shape)}", "pass costs[true, action]"
+            expected, shown(costs, most=200), "pass costs[true, action]; use a large cost for what must not happen"
         )
-    if not bool(torch.isfinite(table).all()):
-        raise refuse("finite costs", "NaN or inf", "use a large cost for what must not happen")
-    if bool((table.abs() > LARGEST_COST).any()):
-        raise refuse(f"costs of at most {LARGEST_COST:g}", "larger ones", "use a smaller unit")
     if bool((table == table[:, :1]).all()):
         raise refuse(
-            "costs that differ between actions", "the same for all of them", "say what the wrong action costs more"
+            f"{name} that differ between actions", "the same for all of them", "say what the wrong action costs more"
         )
-    if float(table.abs().amax()) ** 2 == 0:
-        raise refuse("costs whose squares are no 0", "smaller ones", "use a larger unit")
     given = costs.tolist() if hasattr(costs, "tolist") else costs  # as_tensor may have rounded lists to float32
     return tuple(tuple(float(cost) for cost in row) for row in given)
-
-
-CostTable = Annotated[Any, Fits(check_costs, "(K, A), finite")]
