@@ -16,7 +16,7 @@ LAYERS = """
 errors
 _files
 _core
-_kernels
+_kernel
 data
 rows
 binning
@@ -49,6 +49,7 @@ HEAVY = {
 MAX_ARGUMENTS = 8  # without self and cls
 # Public signatures that are longer, each argument of them in use; a new one groups its arguments in a dataclass.
 LONG_SIGNATURES = {
+    ("_kernel/loops.py", "_exponentials"),  # compiled: arrays that are written in place
     ("losses/adafocal.py", "__init__"),
     ("data/io.py", "read"),
 }
@@ -132,7 +133,7 @@ def heavy_faults(parts: tuple[str, ...], text: str) -> list[str]:
     """Return the imports of heavy packages that loading the module ``parts`` would carry out."""
     if family_of(parts) == "adapters" and parts[-1] != "__init__":
         return []
-    if parts[1:] == ("_kernels", "loops"):  # _kernels.cpu imports them late
+    if parts[1:] == ("_kernel", "loops"):  # _kernel imports them late
         return []
     found = imports_at_load(parsed(text)[0])
     return [f"line {line}: import {name} inside the function that uses it" for line, name in found if name in HEAVY]

@@ -15,15 +15,14 @@ from torch import Tensor
 from calibrant._core.check import check_choice, check_count, check_same_kind, check_same_weights, refuse, shown
 from calibrant._core.constraints import Fits
 from calibrant._core.numerics import add_records, row_chunks
-from calibrant._kernels import cpu
+from calibrant._kernel import TIE as TIE
+from calibrant._kernel import bin_of, pair_bins
 from calibrant.errors import InputError
 
 __all__ = ["BinTable", "Binning", "EqualMass", "EqualWidth"]
 
-TIE = 1e-12  # probabilities this close count as equal: the log and exp in a calibrator change them by less
 MAX_BINS = 1 << 20  # their sums fit in memory
 LOOP_BINS = 1000  # the compiled loops keep a table of the bins for each thread, which must stay in its cache
-_BLOCK = 1 << 15
 _FEW_BINS = 64  # up to so many an accelerator sums by a product with the membership matrix
 
 
@@ -199,8 +198,8 @@ class Binning(ABC):
 
     def table(self, p: Tensor, y: Tensor, *, weight: Tensor | None = None) -> BinTable:
         """Return the sums of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}, weighted by ``weight`` (N,) or by 1."""
-        if isinstance(self, EqualWidth) and weight is None and cpu.serves(p) and self.bins <= LOOP_BINS:
-            return BinTable.of_sums(cpu.pair_bins(p, y, self.edges(p) + TIE), p.shape[0])
+        if isinstance(self, EqualWidth) and weight is None and p.device.type == "cpu" and self.bins <= LOOP_BINS:
+            return BinTable.of_sums(pair_bins(p, y, self.bins), p.shape[0])
         return BinTable.from_pairs(self.assign(p, weight=weight), p, y, bins=self.bins, weight=weight)
 
 
@@ -227,16 +226,7 @@ class EqualWidth(Binning):
 
     def assign(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
         """Return the bin index (N,) of each of ``p`` (N,), where one within 1e-12 above an edge lies on it; weights have no effect."""
-        edges, index = self.edges(p) + TIE, torch.empty(p.shape[0], dtype=torch.int64, device=p.device)
-        close_to_edge = 1e-9 + 2 * TIE * self.bins  # of p · B, more than TIE and rounding move it
-        for part, found in zip(p.split(_BLOCK), index.split(_BLOCK), strict=True):  # temporaries stay in the cache
-            # four times faster than searching the edges, with the same result: values close to an edge are searched
-            scaled = part.double() * self.bins
-            found.copy_(scaled.ceil().sub_(1))
-            close = torch.nonzero(scaled.sub_(scaled.round()).abs_() < close_to_edge)[:, 0]
-            if close.numel():
-                found[close] = torch.bucketize(part[close].double(), edges) - 1
-        return index.clamp_(0, self.bins - 1)
+        return bin_of(p, self.bins)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from tests.draws import drawn
 from torch import Tensor
 
 import calibrant.metrics as family
-from calibrant import Pairs, Predictions
-from calibrant._kernels import cpu
+from calibrant import Pairs, Predictions, _kernel
 from calibrant.binning import EqualMass
 from calibrant.errors import InputError, NoIntervalError, ZeroProbabilityWarning
 from calibrant.metrics import (
@@ -165,7 +164,7 @@ def test_every_dtype_gives_the_figure_of_its_values(metric: Metric) -> None:
 @pytest.mark.parametrize("least", [1, 1 << 62], ids=["compiled", "PyTorch"])
 def test_only_the_probabilities_of_the_rows_count(metric: Metric, least: int, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = metric(sample(form="float32"))
-    monkeypatch.setattr(cpu, "LEAST", least)
+    monkeypatch.setattr(_kernel, "LEAST", least)
     for form in FORMS:
         assert metric(sample(form=form)) == pytest.approx(expected, rel=1e-7, abs=1e-8), form
 

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from calibrant import Pairs, Predictions
-from calibrant._kernels import cpu
+from calibrant import Pairs, Predictions, _kernel
 from calibrant.binning import EqualMass, EqualWidth
 from calibrant.metrics import ACE, ECE, MCE, NLL, Brier, ClasswiseECE, Error, ranking
 
@@ -98,7 +97,7 @@ def test_brier(vectors: Vectors, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Brier()(data) == pytest.approx(entry["expected"]["sum_over_classes"], abs=1e-12)
     assert Brier()(Predictions.from_probs([[0.0, 1.0]], [0])) == 2.0
     generator = torch.Generator().manual_seed(0)
-    monkeypatch.setattr(cpu, "LEAST", 1)
+    monkeypatch.setattr(_kernel, "LEAST", 1)
     logits, labels = torch.randn(3000, 10, generator=generator), torch.randint(10, (3000,), generator=generator)
     gaps = logits.double().softmax(dim=1) - torch.nn.functional.one_hot(labels, 10)
     rows = Predictions.from_logits(logits, labels)

@@ -7,7 +7,7 @@ reference for both, and what runs without them. Results do not depend on the num
 import importlib.util
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from calibrant._core.numerics import row_chunks
 
 LEAST = 1 << 17  # array elements below which PyTorch takes under a millisecond, and no loop is compiled
 SEGMENT = 1 << 19  # array elements of a partial sum
-TIE = 1e-12  # a probability this little above an edge lies on it, as calibrators change probabilities by less
+TIE = 1e-12  # probabilities this close count as equal: the log and exp in a calibrator change them by less
 
 
 class RowStatistics(NamedTuple):
@@ -46,9 +46,10 @@ def row_statistics(logits: Tensor, labels: Tensor) -> RowStatistics:
     if (loops := _loops_for(logits)) is not None:
         kinds = (np.float64, np.int64, np.float64, np.float64)
         out = [np.empty(rows, kind) for kind in kinds]  # NumPy's large arrays are cheaper to touch than PyTorch's
+        y = labels.contiguous().numpy()
 
         def run(part: slice) -> None:
-            loops.row_statistics(_array(logits[part]), labels[part].numpy(), *(one[part] for one in out))
+            loops.row_statistics(_array(logits[part]), y[part], *(one[part] for one in out))
 
         _in_segments(run, rows, logits.shape[1])
         return RowStatistics(*map(torch.from_numpy, out))
@@ -57,9 +58,11 @@ def row_statistics(logits: Tensor, labels: Tensor) -> RowStatistics:
         z = logits[part].double()
         top, decision = z.max(dim=1)
         gap = top - z.gather(1, labels[part, None])[:, 0]
-        e = z.sub_(top[:, None]).exp_()
+        e = (z - top[:, None]).exp_()
         total = e.sum(dim=1)
-        others = e.scatter(1, decision[:, None], 0.0).sum(dim=1)  # without the largest term, so that its digits are kept
+        others = e.scatter(1, decision[:, None], 0.0).sum(
+            dim=1
+        )  # without the largest term, so that its digits are kept
         found.append((1 / total, decision, gap + others.log1p(), e.square_().sum(dim=1) / total.square()))
     return RowStatistics(*map(torch.cat, zip(*found, strict=True)))
 
@@ -75,10 +78,11 @@ def temperature_moments(logits: Tensor, labels: Tensor, weights: Tensor | None, 
     """
     rows, classes = logits.shape
     if (loops := _loops_for(logits)) is not None:
+        y, w = labels.contiguous().numpy(), np.empty(0) if weights is None else weights.contiguous().numpy()
 
         def run(part: slice) -> Any:
-            out, w = np.empty(3), np.empty(0) if weights is None else weights[part].numpy()
-            loops.temperature_moments(_array(logits[part]), labels[part].numpy(), w, float(beta), out)
+            out = np.empty(3)
+            loops.temperature_moments(_array(logits[part]), y[part], w[part], float(beta), out)
             return out
 
         return torch.from_numpy(np.sum(_in_segments(run, rows, classes), axis=0))
@@ -106,10 +110,11 @@ def top_bins(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
     if (loops := _loops_for(logits)) is None:
         found = row_statistics(logits, labels)
         return pair_bins(found.confidence, found.decision == labels, bins)
+    y = labels.contiguous().numpy()
 
     def run(part: slice) -> Any:
         out = np.empty(5 * bins)
-        loops.top_bins(_array(logits[part]), labels[part].numpy(), bins, out)
+        loops.top_bins(_array(logits[part]), y[part], bins, out)
         return out
 
     return _table(_in_segments(run, *logits.shape))
@@ -121,11 +126,11 @@ def pair_bins(p: Tensor, y: Tensor, bins: int) -> Tensor:
         p, y = p.double(), y.double()
         index, columns = bin_of(p, bins), (torch.ones_like(p), p, y, p * p, p * y)
         return torch.stack([torch.bincount(index, column, minlength=bins) for column in columns])
-    hits = y.to(torch.uint8) if y.dtype == torch.bool else y.double()
+    hits = (y.contiguous().view(torch.uint8) if y.dtype == torch.bool else y.double().contiguous()).numpy()
 
     def run(part: slice) -> Any:
         out = np.empty(5 * bins)
-        loops.pair_bins(p[part].double().numpy(), hits[part].numpy(), bins, out)
+        loops.pair_bins(p[part].double().contiguous().numpy(), hits[part], bins, out)
         return out
 
     return _table(_in_segments(run, p.shape[0], 1))
@@ -135,10 +140,11 @@ def class_bins(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
     """Return what ``pair_bins`` does, (5, K · B), of each class's probability and event, class by class."""
     rows, classes = logits.shape
     if (loops := _loops_for(logits)) is not None:
+        y = labels.contiguous().numpy()
 
         def run(part: slice) -> Any:
             out = np.empty(5 * classes * bins)
-            loops.class_bins(_array(logits[part]), labels[part].numpy(), bins, out)
+            loops.class_bins(_array(logits[part]), y[part], bins, out)
             return out
 
         tables = max(1, (1 << 20) // (classes * bins))  # partial ones that are held at a time
@@ -166,12 +172,16 @@ def row_nll(logits: Tensor, labels: Tensor) -> Tensor:
         logits: (N, K).
         labels: (N,) in [0, K).
     """
-    large = logits.is_cuda and logits.numel() >= 1 << 22 and logits.shape[1] >= 1024  # else PyTorch launches faster
-    if large and logits.dtype != torch.float64 and not torch.compiler.is_compiling() and has_triton():
+    if is_large(logits):
         from calibrant._kernel import cuda
 
         return cuda.row_nll(logits, labels)
     return F.cross_entropy(logits.to(torch.promote_types(logits.dtype, torch.float32)), labels, reduction="none")
+
+
+def one_thread_if_small(entries: int) -> AbstractContextManager[None]:
+    """Return ``threads`` of one for a task over few array elements, which several threads only slow down."""
+    return threads(1 if entries < 1 << 18 else torch.get_num_threads())
 
 
 @contextmanager
@@ -183,6 +193,12 @@ def threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def is_large(logits: Tensor) -> bool:
+    """Return whether Triton's cross-entropy is faster than PyTorch's on these logits, and can run."""
+    many = logits.is_cuda and logits.numel() >= 1 << 22 and logits.shape[1] >= 1024
+    return many and logits.dtype != torch.float64 and not torch.compiler.is_compiling() and has_triton()
 
 
 @cache

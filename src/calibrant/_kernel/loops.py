@@ -5,6 +5,9 @@ laid out class by class, so that every inner loop runs over rows and becomes vec
 loop. Sums in bins are added in ``COPIES`` tables by turns: neighbouring rows mostly share a bin, and would wait for each other.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from numba import njit
 
@@ -17,8 +20,20 @@ TIE = 1e-12  # a probability this little above an edge lies on it
 
 f64, i32, i64, u64 = np.float64, np.int32, np.int64, np.uintp  # unsigned indices are not checked for being negative
 
-_exact = njit(nogil=True, cache=True, fastmath={"contract"}, error_model="numpy")
-_loop = njit(nogil=True, cache=True, fastmath={"contract", "nnan", "nsz", "reassoc"}, error_model="numpy")
+
+def _compiled(*fastmath: str) -> Callable[[Callable[..., Any]], Any]:
+    def compile_on_first_call(function: Callable[..., Any]) -> Any:
+        options: dict[str, Any] = {"nogil": True, "fastmath": set(fastmath), "error_model": "numpy"}
+        try:
+            return njit(function, cache=True, **options)
+        except RuntimeError:  # no folder for the cache can be written
+            return njit(function, **options)
+
+    return compile_on_first_call
+
+
+_exact = _compiled("contract")
+_loop = _compiled("contract", "nnan", "nsz", "reassoc")
 
 _LOG2E, _LOG2 = 1.44269504088896340736, 0.693147180559945309417
 _ROUND = 6755399441055744.0  # adding 1.5 · 2⁵² rounds to an integer, and leaves it in the low bits
@@ -56,7 +71,7 @@ def log1p(x):  # type: ignore[no-untyped-def]
 
 
 @_loop
-def exponentials(flat, first, here, classes, wide, beta, work, e, top, others, tied):  # type: ignore[no-untyped-def]
+def _exponentials(flat, first, here, classes, wide, beta, work, e, top, others, tied):  # type: ignore[no-untyped-def]
     """Write e = exp(β (z − max z)) of ``here`` rows from row ``first`` on, max z, Σ e − 1, and how many classes are largest.
 
     Args:
@@ -75,7 +90,7 @@ def exponentials(flat, first, here, classes, wide, beta, work, e, top, others, t
     if wide:
         for j in range(here):
             row, out = flat[(first + j) * classes : (first + j + 1) * classes], e[j]
-            largest, total, ones = row[0], -1.0, 0.0
+            largest, total, ones = row[0], 0.0, 0.0
             for k in range(1, classes):
                 largest = max(largest, row[k])
             for k in range(classes):
@@ -84,7 +99,7 @@ def exponentials(flat, first, here, classes, wide, beta, work, e, top, others, t
                 one = 1.0 if d == 0.0 else 0.0
                 total += out[k] - one
                 ones += one
-            top[j], others[j], tied[j] = largest, total + ones, ones
+            top[j], others[j], tied[j] = largest, total + (ones - 1.0 if ones > 1.0 else 0.0), ones
         return
     block = flat[first * classes : (first + here) * classes]
     if here == LANES:
@@ -97,7 +112,7 @@ def exponentials(flat, first, here, classes, wide, beta, work, e, top, others, t
             for j in range(LANES):
                 work[k, j] = block[min(j, here - 1) * classes + k]
     for j in range(LANES):
-        top[j], others[j], tied[j] = work[0, j], -1.0, 0.0
+        top[j], others[j], tied[j] = work[0, j], 0.0, 0.0
     for k in range(1, classes):
         line = work[k]
         for j in range(LANES):
@@ -111,7 +126,9 @@ def exponentials(flat, first, here, classes, wide, beta, work, e, top, others, t
             others[j] += out[j] - one
             tied[j] += one
     for j in range(LANES):
-        others[j] += tied[j]
+        others[j] += (
+            tied[j] - 1.0 if tied[j] > 1.0 else 0.0
+        )  # never through a sum with 1, which has no room for small digits
 
 
 @_loop
@@ -124,7 +141,7 @@ def row_statistics(logits, labels, confidence, decision, nll, square):  # type: 
     others, tied, squares, index, gap = np.ones(LANES), np.ones(LANES), np.ones(LANES), np.ones(LANES), np.ones(LANES)
     for first in range(0, rows, LANES):
         here = min(LANES, rows - first)
-        exponentials(flat, first, here, classes, wide, 1.0, work, e, top, others, tied)
+        _exponentials(flat, first, here, classes, wide, 1.0, work, e, top, others, tied)
         squares[:], index[:] = 0.0, 0.0
         if wide:
             for j in range(here):
@@ -172,7 +189,7 @@ def temperature_moments(logits, labels, weights, beta, out):  # type: ignore[no-
     out[:] = 0.0
     for first in range(0, rows, LANES):
         here = min(LANES, rows - first)
-        exponentials(flat, first, here, classes, wide, beta, work, e, top, others, tied)
+        _exponentials(flat, first, here, classes, wide, beta, work, e, top, others, tied)
         mean[:], square[:] = 0.0, 0.0
         if wide:
             for j in range(here):
@@ -212,7 +229,7 @@ def top_bins(logits, labels, bins, out):  # type: ignore[no-untyped-def]
     sums, last = np.zeros(COPIES * size), f64(bins - 1)
     for first in range(0, rows, LANES):
         here, several = min(LANES, rows - first), 0
-        exponentials(flat, first, here, classes, wide, 1.0, work, e, top, p, tied)
+        _exponentials(flat, first, here, classes, wide, 1.0, work, e, top, p, tied)
         place = u64(first * classes)
         for j in range(here):
             hit[j] = 1.0 if flat[place + u64(labels[first + j])] == top[j] else 0.0
@@ -267,7 +284,7 @@ def class_bins(logits, labels, bins, out):  # type: ignore[no-untyped-def]
     out[:] = 0.0
     for first in range(0, rows, step):
         here = min(step, rows - first)
-        exponentials(flat, first, here, classes, wide, 1.0, work, e, top, norm, tied)
+        _exponentials(flat, first, here, classes, wide, 1.0, work, e, top, norm, tied)
         for j in range(step):
             norm[j] = 1.0 / (1.0 + norm[j])
         if wide:

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from calibrant import _kernel
 from calibrant._core.numerics import row_chunks
-from calibrant._kernels import cuda
 from calibrant._objective.statistics import CrossEntropy, promoted
 
 _BLOCK = 16
@@ -28,8 +28,8 @@ def row_nll(logits: Tensor, labels: Tensor) -> Tensor:
 
 def nll_with_logits(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return ``logits`` for further use (see ``RowStatistic.with_logits``), and −log p_y (N,)."""
-    if logits.device.type == "cuda" and cuda.pays(logits) and not torch.compiler.is_compiling():
-        return logits, cuda.compute_row_nll(logits, labels)
+    if logits.device.type == "cuda" and _kernel.is_large(logits):
+        return logits, _kernel.row_nll(logits, labels)
     return CrossEntropy().with_logits(logits, labels)
 
 

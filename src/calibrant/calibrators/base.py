@@ -20,7 +20,7 @@ from calibrant._core.config import shown as settings_in_words
 from calibrant._core.constraints import PublicCalls
 from calibrant._core.notebook import to_html
 from calibrant._core.numerics import apply_in_precision
-from calibrant._kernels.cpu import one_thread_if_small
+from calibrant._kernel import one_thread_if_small
 from calibrant.calibrators.chunks import at_least_float32, bounded, break_ties, narrowed
 from calibrant.data.leakage import Part, join_parts, part_of, row_hashes, sketch_of
 from calibrant.data.pairs import Pairs

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from calibrant._core import config
 from calibrant._core.check import check_number, refuse
-from calibrant._kernels.cpu import one_thread_if_small
+from calibrant._kernel import one_thread_if_small
 from calibrant.calibrators.base import Calibrator, Learned
 from calibrant.calibrators.one_vs_rest.maps import PlattScaling
 from calibrant.data.leakage import part_of, row_hashes, sketch_of

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from calibrant._core.check import check_number, refuse
-from calibrant._core.numerics import row_chunks
 from calibrant._core.warn import warn_user
-from calibrant._kernels import cpu, cuda
+from calibrant._kernel import temperature_moments
 from calibrant.binning import Binning, as_binning
 from calibrant.calibrators.base import Certified, Tempered
 from calibrant.calibrators.chunks import check_label_logits
@@ -25,7 +24,6 @@ _TOLERANCE = 1e-7  # of log T at the last step; convergence is quadratic, and 1e
 _NEAR, _SAMPLE = 1e-3, 8192  # tolerance and rows of the sample at whose optimum the search on many rows starts
 _LONGEST_STEP = 2.0  # of log T, so that a flat start cannot throw the search across the interval
 _FLAT = 1e-20  # β at which all classes weigh the same, but for excluded ones, which weigh nothing
-_EXCLUDED = -1e30  # stands for −inf: its exponential is 0, and 0 times it is not NaN
 
 
 class TemperatureScaling(Tempered, Certified):
@@ -187,21 +185,4 @@ def _mass(batch: Batch) -> Tensor:
 def _moments(batch: Batch, beta: float) -> Tensor:
     """Return the weighted sums of mean and variance of d = z − max z under softmax(βd), and of d at the label (3,)."""
     check_label_logits(batch)
-    z, w, top = batch.logits, batch.weights, batch.logits.amax(dim=1, keepdim=True)
-    at_label = (z.gather(1, batch.labels[:, None]).double() - top.double())[:, 0]
-    margin = (at_label.sum() if w is None else w @ at_label).cpu().view(1)
-    if z.is_cuda and cuda.available():
-        both = cuda.row_moments(z, top, beta, torch.float64)
-        return torch.cat([(both.sum(dim=1) if w is None else both @ w).cpu(), margin])
-    if cpu.serves(z):
-        found = cpu.temperature_moments(z, top[:, 0] if cpu.walks_columns(z) else None, w, beta, torch.float64)
-        return torch.cat([torch.tensor(found, dtype=torch.float64), margin])
-    sums = torch.zeros(2, dtype=torch.float64, device=z.device)
-    for rows in row_chunks(*z.shape, device=z.device):
-        d = (z[rows].double() - top[rows].double()).clamp_min(_EXCLUDED)
-        e = (d * beta).exp_()
-        norm = e.sum(dim=1)
-        mean = e.mul_(d).sum(dim=1) / norm
-        both = torch.stack([mean, e.mul_(d).sum(dim=1) / norm - mean**2])
-        sums += both.sum(dim=1) if w is None else both @ w[rows]
-    return torch.cat([sums.cpu(), margin])
+    return temperature_moments(batch.logits, batch.labels, batch.weights, beta)

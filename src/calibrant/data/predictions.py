@@ -21,7 +21,7 @@ from calibrant._core.check import (
     refuse,
     shown,
 )
-from calibrant._kernels import cpu, reference
+from calibrant._kernel import RowStatistics, row_statistics
 from calibrant.data.collect import outputs_of
 from calibrant.data.leakage import check_not_fitted_on
 from calibrant.data.pairs import Pairs, are_events
@@ -38,7 +38,7 @@ class RowOptions(ColumnOptions, total=False):
     class_names: Sequence[str] | None
 
 
-_OF_LOGITS = ("row_max", "others", "log_sum", "predicted", "confidence")  # cached, and the same for all labels
+_OF_LOGITS = ("row_max", "log_sum", "predicted", "confidence")  # cached, and the same for all labels
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -182,9 +182,10 @@ class Predictions(Record):
         return int(self.logits.shape[1])
 
     @cached_property
-    def row_sums(self) -> cpu.RowStatistics | None:
-        """Sums over the classes of each row, where the compiled loops serve."""
-        return cpu.row_statistics(self.logits, self.labels) if cpu.serves(self.logits) else None
+    def statistics(self) -> RowStatistics:
+        """The kernel's statistics of each row of the logits: one pass."""
+        labels = torch.zeros_like(self.logits[:, 0], dtype=torch.int64) if self.labels is None else self.labels
+        return row_statistics(self.logits, labels)
 
     @cached_property
     def sums(self) -> dict[Any, Any]:
@@ -194,12 +195,7 @@ class Predictions(Record):
     @cached_property
     def row_max(self) -> Tensor:
         """(N,) largest logit of each row, in the logits' dtype."""
-        return self.logits.amax(dim=1) if self.row_sums is None else self.row_sums.top
-
-    @cached_property
-    def others(self) -> Tensor:
-        """(N,) float64: Σ_k exp(logit_k − row_max) − 1, the sum over all classes but the largest."""
-        return reference.exp_sums(self.logits, self.row_max) - 1 if self.row_sums is None else self.row_sums.others
+        return _at(self.logits, self.statistics.decision)
 
     @cached_property
     def log_sum(self) -> Tensor:
@@ -207,7 +203,7 @@ class Predictions(Record):
 
         Without the maximum: added to one beyond 1e15, the logarithm would be lost, and the probabilities with it.
         """
-        return self.others.log1p()
+        return -self.statistics.confidence.log()
 
     @cached_property
     def predicted(self) -> Tensor:
@@ -216,7 +212,7 @@ class Predictions(Record):
             return self.decision
         if self.given_probs is not None:
             return self.given_probs.argmax(dim=1)
-        return self.logits.argmax(dim=1) if self.row_sums is None else self.row_sums.best
+        return self.statistics.decision
 
     @cached_property
     def correct(self) -> Tensor:
@@ -229,10 +225,9 @@ class Predictions(Record):
         if self.given_probs is not None:
             chosen = self.given_probs.amax(dim=1) if self.decision is None else _at(self.given_probs, self.decision)
             return chosen.double()
-        largest = 1 / (1 + self.others)
         if self.decision is None:
-            return largest
-        return (_at(self.logits, self.decision).double() - self.row_max.double()).exp() * largest
+            return self.statistics.confidence
+        return (_at(self.logits, self.decision).double() - self.row_max.double()).exp() * self.statistics.confidence
 
     @cached_property
     def nll(self) -> Tensor:
@@ -240,9 +235,7 @@ class Predictions(Record):
         labels = self.need_labels()
         if self.given_probs is not None:
             return -_at(self.given_probs, labels).double().log()
-        at_label = None if self.row_sums is None else self.row_sums.at_label
-        at_label = _at(self.logits, labels).double() if at_label is None else at_label
-        return self.row_max.double() - at_label + self.log_sum
+        return self.statistics.nll
 
     @property
     def probs(self) -> Tensor:
@@ -282,6 +275,9 @@ class Predictions(Record):
         """Return these rows with other ``labels`` (N,); what does not depend on them is not computed again."""
         other = replace(self, labels=labels)
         vars(other).update({name: vars(self)[name] for name in _OF_LOGITS if name in vars(self)})
+        if "statistics" in vars(self):
+            nll = self.row_max.double() - _at(self.logits, labels).double() + self.log_sum
+            vars(other)["statistics"] = self.statistics._replace(nll=nll)
         return other
 
     def repeat(self, counts: Any) -> Self:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from calibrant._core.numerics import row_chunks
-from calibrant._kernels import cpu
-from calibrant.binning import LOOP_BINS, TIE, BinTable, EqualMass, EqualWidth
+from calibrant._kernel import class_bins
+from calibrant.binning import LOOP_BINS, BinTable, EqualMass, EqualWidth
 from calibrant.data.predictions import Predictions
 from calibrant.metrics._base import BinnedMetric, KeptRows, require_fixed_edges
 from calibrant.metrics.calibration_error import ECE
@@ -136,10 +136,9 @@ class ClasswiseECE(BinnedMetric):
         labels, weight = data.need_labels(), data.weights
         # for half precision the compiled loop needs a float32 copy, so large logits take the other path
         copied = data.logits.itemsize < 4 and data.logits.numel() > _MOST_COPIED
-        loops = data.given_probs is None and weight is None and cpu.serves(data.logits) and not copied
+        loops = data.given_probs is None and weight is None and data.logits.device.type == "cpu" and not copied
         if loops and isinstance(self.binning, EqualWidth) and self.binning.bins <= LOOP_BINS:
-            edges = self.binning.edges(data.logits) + TIE
-            return BinTable.of_sums(cpu.class_bins(data.logits, labels, edges), len(data))
+            return BinTable.of_sums(class_bins(data.logits, labels, self.binning.bins), len(data))
         size = data.classes * self.binning.bins
         sums = torch.zeros(5 if weight is None else 8, size + 1, dtype=torch.float64, device=labels.device)
         for rows, p, cell in self._cells(data):

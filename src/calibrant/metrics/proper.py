@@ -16,7 +16,7 @@ from calibrant.data.checks import Data, require_predictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, ZeroProbabilityWarning
 from calibrant.metrics._base import BinnedMetric, MeanMetric, SumMetric
-from calibrant.metrics._sums import plain_scores, summed_by_loops, table_for
+from calibrant.metrics._sums import is_plain, table_for
 from calibrant.statistics.losses import Excess
 
 
@@ -28,7 +28,7 @@ class _DecisionMean(MeanMetric):
 
     def measure(self, rows: Any) -> float:
         """Return the mean, from the table of 15 bins where it can, which most ask for next."""
-        if not summed_by_loops(rows):
+        if not is_plain(rows):
             return super().measure(rows)
         hits = float(table_for(EqualWidth(15), rows).sum_y.sum())
         return (hits if self.better == "higher" else len(rows) - hits) / len(rows)
@@ -104,11 +104,6 @@ class NLL(_Loss):
     bounds = (0.0, inf)
     cite = "Good 1952"
 
-    def measure(self, rows: Predictions) -> float:
-        """Return the mean, by the compiled loops where it can."""
-        scores = plain_scores(rows)
-        return super().measure(rows) if scores is None or not isfinite(scores.nll) else scores.nll / len(rows)
-
     def rows(self, data: Predictions) -> Tensor:
         """Return −log p of the label (N,)."""
         rows: Tensor = data.nll
@@ -140,14 +135,12 @@ class Brier(_Loss):
     bounds = (0.0, 2.0)
     cite = "Brier 1950"
 
-    def measure(self, rows: Predictions) -> float:
-        """Return the mean, by the compiled loops where it can."""
-        scores = plain_scores(rows)
-        return super().measure(rows) if scores is None else scores.brier / len(rows)
-
     def rows(self, data: Predictions) -> Tensor:
         """Return Σ_k (p_k − y_k)² (N,)."""
         labels, terms = data.need_labels()[:, None], []
+        if data.given_probs is None:  # Σ p² − 2 p_y + 1
+            found = data.statistics
+            return (found.square + 1).sub_(found.nll.neg().exp_().mul_(2)).clamp_min_(0)
         for rows in row_chunks(len(data), data.classes, device=data.logits.device):
             gaps = data.float64_probs(rows)
             gaps = gaps.scatter_add(1, labels[rows], gaps.new_full((len(gaps), 1), -1.0))

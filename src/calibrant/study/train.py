@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._files import error_boundary, write_whole
-from calibrant._kernels.cpu import threads
+from calibrant._kernel import threads
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError, FitError, InputError, optional
 from calibrant.losses.loss import Adaptive

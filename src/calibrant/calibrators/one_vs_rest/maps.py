@@ -13,7 +13,6 @@ from torch import Tensor
 from calibrant._core.constraints import Integer, NonNegative, Positive
 from calibrant._core.minimise import Objective, minimise
 from calibrant._core.numerics import in_row_chunks
-from calibrant._kernels import cpu
 from calibrant.calibrators.affine.fit import LOWEST
 from calibrant.calibrators.base import Calibrator
 from calibrant.rows import Batch, MemoryRows, RowSource
@@ -226,8 +225,6 @@ def sums_for_newton(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return Σ log-loss (C,) of σ(features θ) against the targets, its gradient (C, P) and its Hessian (C, P, P)."""
     ready = FeatureChunk.of(chunk, basis, extras)
-    if cpu.serves(ready.features, work=8):
-        return cpu.logistic_sums(ready.features, ready.hit, ready.weight, theta, high, low)
     features = ready.features.transpose(0, 1)  # (C, n, P)
     s = (features @ theta[:, :, None])[:, :, 0]  # (C, n)
     target = torch.where(ready.hit.T, high[:, None], low[:, None])

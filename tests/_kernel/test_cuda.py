@@ -1,21 +1,22 @@
 """The CUDA kernels, run by Triton's interpreter on the CPU in a process of its own, and on a device where there is one."""
 
 import importlib.util
+import math
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
 
-from calibrant import losses
-from calibrant._kernels import cuda
-from calibrant._objective import true_class as _true_class
+from calibrant import _kernel, losses
 
 LOSSES = """
 import itertools, math, torch
 from torch.nn import functional as F
-from calibrant._kernels import cuda
+from calibrant._kernel import cuda
 
 cuda._BLOCK, cuda._LONG_ROW = 64, 200  # several steps a row, and a row that counts as long
 generator = torch.Generator().manual_seed(0)
@@ -28,7 +29,7 @@ for classes, dtype in itertools.product((2, 63, 64, 65, 200), (torch.float32, to
     y = torch.tensor([0, 1, 1, classes - 1, 0, 1, 0])
     scale = torch.linspace(-1, 2, 7)
     ours, plain = (z.clone().requires_grad_() for _ in range(2))
-    nll = cuda.compute_row_nll(ours, y)
+    nll = cuda.row_nll(ours, y)
     expected = F.cross_entropy(plain.float(), y, reduction="none")
     assert nll.dtype == torch.float32
     assert torch.allclose(nll, expected, rtol=1e-5, atol=1e-6), (classes, dtype, nll, expected)
@@ -42,10 +43,10 @@ wide = torch.randn(5, 300, generator=generator)[:, ::2].requires_grad_()      # 
 rows = torch.randn(9, 150, generator=generator)[::2].requires_grad_()         # a stride between rows
 y = torch.arange(5)
 for z in (wide, rows):
-    (ours,) = torch.autograd.grad(cuda.compute_row_nll(z, y).sum(), z)
+    (ours,) = torch.autograd.grad(cuda.row_nll(z, y).sum(), z)
     (plain,) = torch.autograd.grad(F.cross_entropy(z, y, reduction="sum"), z)
     assert torch.allclose(ours, plain, atol=1e-6)
-    (first,) = torch.autograd.grad(cuda.compute_row_nll(z, y).square().sum(), z, create_graph=True)
+    (first,) = torch.autograd.grad(cuda.row_nll(z, y).square().sum(), z, create_graph=True)
     (second,) = torch.autograd.grad(first.square().sum(), z)
     (first,) = torch.autograd.grad(F.cross_entropy(z, y, reduction="none").square().sum(), z, create_graph=True)
     assert torch.allclose(second, torch.autograd.grad(first.square().sum(), z)[0], rtol=1e-4, atol=1e-5)
@@ -54,23 +55,22 @@ print("kernels agree")
 
 SUMS = """
 import math, torch
-from calibrant._kernels import cuda
-from calibrant.calibrators.temperature import TemperatureRows
-
+from calibrant import _kernel
+from calibrant._kernel import cuda
 generator = torch.Generator().manual_seed(0)
 cuda._MOMENTS_BLOCK = 64
 for classes, dtype in ((2, torch.float32), (63, torch.float64), (64, torch.bfloat16), (200, torch.float16)):
     z = (4 * torch.randn(9, classes, generator=generator)).to(dtype)
     z[0, 1:] = -math.inf
     z[1] = 0.0
-    rows = TemperatureRows.of(z, z.argmax(1), None)
+    top, y = z.amax(dim=1, keepdim=True), z.argmax(1)
     for beta in (0.01, 1.0, 30.0):
-        ours = cuda.row_moments(z, rows.top, beta, torch.float64).sum(dim=1)
-        assert torch.allclose(ours, rows.moments(beta), rtol=1e-12, atol=1e-12)
+        ours = cuda.row_moments(z, top, beta).sum(dim=1)
+        assert torch.allclose(ours, _kernel.temperature_moments(z, y, None, beta)[:2], rtol=1e-12, atol=1e-12)
 strided = torch.randn(6, 80, generator=generator)[:, ::2]
 top = strided.amax(dim=1, keepdim=True)
-assert torch.allclose(cuda.row_moments(strided, top, 1.0, torch.float64),
-                      cuda.row_moments(strided.contiguous(), top, 1.0, torch.float64))
+assert torch.allclose(cuda.row_moments(strided, top, 1.0),
+                      cuda.row_moments(strided.contiguous(), top, 1.0))
 print("kernels agree")
 """
 
@@ -88,14 +88,19 @@ def test_the_kernels_agree_with_pytorch_in_the_interpreter(script: str) -> None:
 
 
 def test_kernels_are_chosen_for_many_logits_that_they_can_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda, "available", lambda: True)
-    assert cuda.pays(torch.empty(4096, 32_000, device="meta"))
-    assert cuda.pays(torch.empty(4096, 32_000, device="meta", dtype=torch.bfloat16))
-    assert not cuda.pays(torch.empty(128, 10, device="meta"))
-    assert not cuda.pays(torch.empty(10**6, 10, device="meta"))
-    assert not cuda.pays(torch.empty(4096, 32_000, device="meta", dtype=torch.float64))
-    monkeypatch.setattr(cuda, "available", lambda: False)
-    assert not cuda.pays(torch.empty(4096, 32_000, device="meta"))
+    def is_large(*shape: int, dtype: torch.dtype = torch.float32, device: str = "cuda") -> bool:
+        like = SimpleNamespace(is_cuda=device == "cuda", numel=lambda: math.prod(shape), shape=shape, dtype=dtype)
+        return _kernel.is_large(cast(torch.Tensor, like))
+
+    monkeypatch.setattr(_kernel, "has_triton", lambda: True)
+    assert is_large(4096, 1024)
+    assert is_large(4096, 1024, dtype=torch.bfloat16)
+    assert not is_large(4095, 1024)
+    assert not is_large(10**6, 1023)
+    assert not is_large(4096, 1024, dtype=torch.float64)
+    assert not is_large(4096, 1024, device="cpu")
+    monkeypatch.setattr(_kernel, "has_triton", lambda: False)
+    assert not is_large(4096, 1024)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -106,7 +111,7 @@ def test_on_a_device_the_kernels_give_what_the_processor_does(dtype: torch.dtype
     y = torch.randint(32_003, (256,), generator=generator)
     for loss in (losses.CrossEntropyLoss(), losses.FocalLoss(0.5), losses.AdaFocalLoss(), losses.DualFocalLoss()):
         here, there = z.clone().requires_grad_(), z.cuda().requires_grad_()
-        assert cuda.pays(there)
+        assert _kernel.is_large(there)
         value = loss.cuda()(there, y.cuda())
         value.backward()
         expected = loss.cpu()(here, y)
@@ -114,4 +119,3 @@ def test_on_a_device_the_kernels_give_what_the_processor_does(dtype: torch.dtype
         assert torch.allclose(value.cpu(), expected, rtol=1e-5)
         largest = here.grad.abs().max().item()
         assert torch.allclose(there.grad.cpu(), here.grad, rtol=1e-2, atol=1e-5 * largest)
-    assert _true_class.row_nll(z.cuda(), y.cuda()).shape == (256,)
