@@ -173,10 +173,6 @@ class AutoCalibrator(Calibrator):
         used = " + ".join(f"{weight:.2f} {_name(one, settings=False)}" for one, weight in pairs if weight > 0)
         return f"uses {used}" + (f", zeros mixed by {float(self.epsilon):g}" if float(self.epsilon) else "")
 
-    def extra_repr(self) -> str:
-        """Show the settings and what is in use; candidates show themselves."""
-        return f"folds={self.folds}" + (f", {self.learned()}" if self.fitted else "")
-
     def _members(self) -> list[Calibrator]:
         return [member for member in self.members if isinstance(member, Calibrator)]
 
@@ -338,13 +334,13 @@ class _Stages:
     def fit(self, member: Calibrator) -> bool:
         """Fit ``member`` and return whether that worked."""
         before, key, rows = None, "", self._after[""]
-        for stage in _parts(member):
+        for stage in member.parts() if isinstance(member, Chain) else [member]:
             if before is not None:
                 rows = self._after[key] = self._after.get(key) or rows.map(with_logits, before)
-            key += f"{type(stage).__qualname__} {json.dumps(config_of(stage))};"
+            key += f"{type(stage).__module__}.{type(stage).__qualname__} {json.dumps(config_of(stage))};"
+            stage.tolerance = self.tolerance
             if key not in self._fitted:
-                stage.tolerance = self.tolerance
-                self._fitted[key] = stage if _try_fit(stage, rows) else None
+                self._fitted[key] = self._fitted_stage(stage, rows)
             before = self._fitted[key]
             if before is None:
                 return False
@@ -353,20 +349,15 @@ class _Stages:
         member._note(self._after[""])
         return True
 
-
-def _parts(member: Calibrator) -> list[Calibrator]:
-    return member.parts() if isinstance(member, Chain) else [member]
-
-
-def _try_fit(member: Calibrator, rows: RowSource) -> bool:
-    """Fit ``member`` and return whether that worked; bounds and the like show in its score, not in warnings."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CalibrantWarning)
-        try:
-            member._learn(rows)
-        except CalibrantError:
-            return False
-    return True
+    @staticmethod
+    def _fitted_stage(stage: Calibrator, rows: RowSource) -> Calibrator | None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CalibrantWarning)  # bounds and the like show in its score
+            try:
+                stage._learn(rows)
+            except CalibrantError:
+                return None
+        return stage
 
 
 def mixing_weights(gain: Tensor, weight: Tensor, *, wrong: float, classes: int) -> Tensor:

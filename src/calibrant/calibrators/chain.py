@@ -87,7 +87,3 @@ class Chain(Calibrator):
             shift = scaled(outer, shift) + offset
             scale = outer * scale if scale.dim() == 1 else scaled(outer, scale)
         return scale, shift
-
-    def extra_repr(self) -> str:
-        """Show nothing of its own: the stages show themselves."""
-        return ""
