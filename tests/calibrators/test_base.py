@@ -8,7 +8,7 @@ from tests.draws import drawn
 from torch import Tensor
 
 from calibrant import Predictions
-from calibrant.calibrators import ConvexCalibrator, Identity, MatrixScaling, TemperatureScaling
+from calibrant.calibrators import ConvexCalibrator, MatrixScaling, TemperatureScaling
 from calibrant.calibrators.convex import convex_fit
 from calibrant.errors import FitError, InputError, NotFittedError
 from calibrant.testing import check_calibrator
@@ -41,14 +41,6 @@ def test_labels_or_weights_beside_predictions_are_refused() -> None:
     for beside in ({"labels": y}, {"weights": torch.ones(100)}):
         with pytest.raises(InputError, match="predictions alone, got labels or weights beside them"):
             TemperatureScaling().fit(Predictions.from_logits(z, y), **beside)
-
-
-def test_what_cannot_be_folded_is_refused() -> None:
-    with pytest.raises(NotFittedError):
-        TemperatureScaling().fold_into(torch.nn.Linear(8, 3))
-    fitted = Identity().fit(torch.randn(20, 3), torch.zeros(20, dtype=torch.int64))
-    with pytest.raises(InputError, match="3 outputs as in fit, got 4"):
-        fitted.fold_into(torch.nn.Linear(8, 4))
 
 
 class BiasCorrected(ConvexCalibrator):

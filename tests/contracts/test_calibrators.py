@@ -267,22 +267,6 @@ def test_excluded_classes_stay_excluded_and_a_true_one_is_refused_by_its_row_or_
             quiet_fit(make(name), logits, labels)
 
 
-def test_affine_maps_fold_into_the_last_layer_which_stays_as_it_is() -> None:
-    folded, x = set(), torch.randn(7, 5, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
-    for name in FAMILY:
-        try:
-            fitted(name).affine()
-        except InputError:
-            continue
-        for bias in (True, False):
-            layer = torch.nn.Linear(5, CLASSES, bias=bias, dtype=torch.float64)
-            before = layer(x)
-            torch.testing.assert_close(fitted(name).fold_into(layer)(x), fitted(name)(before), rtol=0, atol=1e-9)
-            assert torch.equal(layer(x), before)
-        folded.add(name)
-    assert folded >= {"BiasScaling", "Chain", "Identity", "MatrixScaling", "TemperatureScaling", "VectorScaling"}
-
-
 def content_of(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return arrays and metadata of a saved calibrator."""
     with safe_open(path, framework="pt") as file:

@@ -429,7 +429,7 @@ def fitted(make: Callable[[], Any], data: Any) -> dict[str, Any]:
     calibrator = make().fit(data)
     learned = {name: getattr(calibrator, name) for name in ("temperature", "gamma") if hasattr(calibrator, name)}
     if type(calibrator).__name__ in AFFINE and data.classes < 5:
-        learned["affine"] = calibrator.affine()
+        learned["affine"] = calibrator.scale, calibrator.bias
     return learned | {"answers": calibrator(data.logits[:8]).double().log_softmax(dim=1)}
 
 

@@ -153,7 +153,7 @@ class Calibrator(Learned):
     which makes it a buffer, fills it in ``_fit`` from sums over the rows, and uses it in ``_transform``.
     Class facts: ``preserves_argmax`` (the decision cannot change); ``top_label`` (it changes the confidence of a decision already
     taken); ``decision_on_top`` (with ``top_label``: the decision is its own and stays the largest); ``needs_features`` (it is
-    called with named columns after the logits). An affine map also gives ``affine``.
+    called with named columns after the logits).
     """
 
     preserves_argmax: bool = False
@@ -255,42 +255,6 @@ class Calibrator(Learned):
         # where 16 bits round two classes to one value
         return break_ties(answer, logits.argmax(dim=1, keepdim=True)) if self.preserves_argmax else answer
 
-    def affine(self) -> tuple[Tensor, Tensor]:
-        """Return (A, b) in float64, A of shape (K,) if it is diagonal, else (K, K): the calibrated logits are A·z + b.
-
-        Raises:
-            InputError: If this calibrator is no affine map of the logits.
-        """
-        raise InputError("an affine calibrator", type(self).__name__, "deploy torch.nn.Sequential(model, calibrator)")
-
-    def fold_into(self, linear: nn.Linear) -> nn.Linear:
-        """Return a copy of a model's last layer that gives calibrated logits at no cost; ``linear`` stays as it is.
-
-        Args:
-            linear: Its outputs are the K logits.
-
-        Raises:
-            NotFittedError: Before ``fit``.
-            InputError: If this calibrator is no affine map, or K differs.
-        """
-        self._need_fit()
-        if linear.out_features != self._columns:
-            expected = f"a linear layer with {self._columns} outputs as in fit"
-            raise InputError(expected, f"{linear.out_features}", "pass the model's last layer")
-        weight = linear.weight.detach().double()
-        scale, shift = (part.to(weight.device) for part in self.affine())
-        bias = torch.zeros_like(shift) if linear.bias is None else linear.bias.detach().double()
-        folded = nn.Linear(linear.in_features, linear.out_features, device=weight.device, dtype=linear.weight.dtype)
-        with torch.no_grad():
-            folded.weight.copy_(scaled(scale, weight))
-            folded.bias.copy_(scaled(scale, bias) + shift)
-        return folded
-
-
-def scaled(scale: Tensor, columns: Tensor) -> Tensor:
-    """Return the product of a scale (K,), which is a diagonal, or (K, K), with ``columns`` (K,) or (K, n)."""
-    return scale @ columns if scale.dim() == 2 else columns * (scale if columns.dim() == 1 else scale[:, None])
-
 
 def _hashed(batch: Batch) -> Part:
     return part_of(row_hashes(batch.logits, batch.labels))
@@ -380,8 +344,3 @@ class Identity(Calibrator):
 
     def _transform(self, logits: Tensor) -> Tensor:
         return logits
-
-    def affine(self) -> tuple[Tensor, Tensor]:
-        """Return ones and zeros."""
-        ones = torch.ones(int(self.classes), dtype=torch.float64)
-        return ones, torch.zeros_like(ones)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from calibrant._core.check import refuse, shown
 from calibrant.calibrators.affine.prior_shift import PriorShift, unweighted_logits
-from calibrant.calibrators.base import Calibrator, scaled
+from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.chunks import with_logits
 from calibrant.rows import RowSource
 
@@ -78,12 +78,3 @@ class Chain(Calibrator):
         for stage in self.parts():
             logits = stage(logits)
         return logits
-
-    def affine(self) -> tuple[Tensor, Tensor]:
-        """Return the stages' affine maps as one."""
-        scale, shift = self.parts()[0].affine()
-        for stage in self.parts()[1:]:
-            outer, offset = stage.affine()
-            shift = scaled(outer, shift) + offset
-            scale = outer * scale if scale.dim() == 1 else scaled(outer, scale)
-        return scale, shift

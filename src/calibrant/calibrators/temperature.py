@@ -99,11 +99,6 @@ class TemperatureScaling(Tempered, Certified):
     def _transform(self, logits: Tensor) -> Tensor:
         return self._tempered(logits)
 
-    def affine(self) -> tuple[Tensor, Tensor]:
-        """Return 1/T for every class, and zeros."""
-        ones = torch.ones(int(self.classes), dtype=torch.float64, device=self.log_temperature.device)
-        return self._tempered(ones), torch.zeros_like(ones)
-
 
 def fit_temperature(rows: RowSource, prior: float | None, *, start: float = 0.0) -> float:
     """Return the T of ``fit_log_temperature``: a first step of other methods."""

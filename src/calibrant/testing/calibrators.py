@@ -138,12 +138,6 @@ def _facts(fitted: Calibrator) -> None:
     known = {"fit_rows", *fitted.config()}
     for name in [name for name, value in vars(fitted).items() if isinstance(value, Tensor) and name not in known]:
         require(False, f"the learned tensor {name} is declared: write {name}: Tensor into the class")
-    try:
-        scale, shift = fitted.affine()
-    except InputError:  # it is no affine map
-        return
-    mapped = (base * scale if scale.dim() == 1 else base @ scale.mT) + shift
-    _near(fitted(base), mapped, 1e-9, "the calibrated logits are A·z + b, as affine says")
 
 
 def _copies(fitted: Calibrator) -> None:

@@ -34,7 +34,7 @@ def test_it_is_the_optimum_over_real_and_imagined_rows(prior_rows: float) -> Non
         return float(-weight @ log_q[np.arange(len(labels)), labels])
 
     best = minimize(loss, np.array([1.0, 0.0, 0.0, 0.0]), method="BFGS", options={"gtol": 1e-6})
-    slope, bias = fitted.affine()
+    slope, bias = fitted.slope.expand(1), fitted.bias
     found = np.append(slope[:1], (bias - bias[0])[1:])
     assert loss(found) <= best.fun + 1e-5
     np.testing.assert_allclose(found, best.x, atol=2e-3)  # the reference's gradient is a difference quotient
