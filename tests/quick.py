@@ -15,7 +15,7 @@ def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def pages_without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave most drawings of models out of pages, of whose time they take nine tenths."""
-    for name in ("reliability_figure", "panel_figure", "draw_risk"):
+    for name in ("reliability_figure", "panel_figure"):
         monkeypatch.setattr(f"calibrant.report.figures.{name}", lambda *_, **__: None)
     drawn = figures.inline_svg
     monkeypatch.setattr(figures, "inline_svg", lambda one, **more: "<svg></svg>" if one is None else drawn(one, **more))

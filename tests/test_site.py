@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.report.test_browser import CHROMIUM, PALE, QUIET
+from tests.browser import CHROMIUM, PALE, QUIET
 
 ROOT = Path(__file__).parent.parent
 WIDTHS = (360, 768, 1280, 1920)

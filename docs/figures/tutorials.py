@@ -37,12 +37,17 @@ def first_picture() -> None:
     from calibrant.calibrators import TemperatureScaling
     from calibrant.metrics import ECE
     from calibrant.plot.diagrams import diagram_of
-    from calibrant.report.figures import before_after_figure
+    from calibrant.plot.drawing import draw_diagram, lower_limit
+    from calibrant.plot.style import new_figure
 
     splits = calibrant.load_example("cifar10")
     after = splits["test"].calibrated_by(TemperatureScaling().fit(splits["val"]))
     states = [replace(diagram_of(data), ece=ECE()(data)) for data in (splits["test"], after)]
-    before_after_figure(*states).savefig(ROOT / "docs" / "images" / "before-after.png", dpi=150)
+    figure, start = new_figure(width=8.0, height=4.2), lower_limit(*states)
+    for ax, title, state in zip(figure.subplots(1, 2), ("before", "after"), states, strict=True):
+        draw_diagram(state, ax, start=start)
+        ax.set_title(f"{title}: ECE {100 * state.ece:.2f} %", fontsize=10)
+    figure.savefig(ROOT / "docs" / "images" / "before-after.png", dpi=150)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from calibrant import MultiLabel, Pairs, Predictions
+from calibrant.binning import EqualWidth
 from calibrant.calibrators import TemperatureScaling
 from calibrant.cli import main
 from calibrant.report import Model, write_report
@@ -63,10 +64,11 @@ def write_page(kind: str, folder: Path) -> Path:
         lines = [
             Line(f"objective {k}", x, tuple(k + 1 - v for v in rise), (k + 0.2,) * 3, (k + 1.2,) * 3) for k in range(9)
         ]
+        pairs = test.top_label().p, test.top_label().y
         bars = Bars(
             "Cross-entropy", "largest logit", "samples", (0.0, 1.0, 2.0), (("early", (3.0, 1.0)), ("late", (1.0, 2.0)))
         )
-        panels = (Plot("test", "epoch", "T", tuple(lines)), bars, Reliability("before", test))
+        panels = (Plot("test", "epoch", "T", tuple(lines)), bars, Reliability("before", EqualWidth(15).table(*pairs)))
         wide = Table("All objectives", [f"a column {k}" for k in range(14)], [[f"{k}.00 ± 0.10" for k in range(14)]])
         first = [Claims("In short", ["What is wrong: " + 40 * "words "]), wide]
         drawn = pictures_of([Drawing("name", "A title", "What it is.", panels, 3)])

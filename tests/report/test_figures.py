@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
-from tests.plot.test_pictures import SIMULATED, apart
+from tests.colours import SIMULATED, apart
 
 import calibrant
 from calibrant import Pairs
@@ -18,14 +18,7 @@ from calibrant.binning import EqualWidth
 from calibrant.plot.diagrams import Diagram, diagram_of
 from calibrant.plot.style import LIGHT
 from calibrant.report import Model
-from calibrant.report.figures import (
-    before_after_figure,
-    confidence_pictures,
-    inline_svg,
-    panel_figure,
-    reliability_figure,
-    risk_picture,
-)
+from calibrant.report.figures import confidence_pictures, inline_svg, panel_pictures, reliability_figure
 from calibrant.report.finding import diagnose
 
 PAIRS = Pairs.from_probs([0.9] * 10 + [0.5] * 4, [1] * 6 + [0] * 4 + [1, 1, 0, 0])
@@ -59,15 +52,9 @@ def test_the_histogram_sums_to_all_rows(diagram: Diagram) -> None:
     assert sum(patch.get_height() for patch in below.patches) == pytest.approx(1)
 
 
-def test_before_and_after_have_one_scale(diagram: Diagram) -> None:
-    one, other = before_after_figure(diagram, diagram_of(Pairs.from_probs([0.2], [0]))).axes
-    assert one.get_xlim() == other.get_xlim() == one.get_ylim()
-
-
 def test_drawing_leaves_no_global_trace(diagram: Diagram) -> None:
     before = dict(matplotlib.rcParams)
-    for figure in (reliability_figure(diagram, diagram), before_after_figure(diagram, diagram)):
-        inline_svg(figure, prefix="x")
+    inline_svg(reliability_figure(diagram, diagram), prefix="x")
     assert dict(matplotlib.rcParams) == before
     assert plt.get_fignums() == []
 
@@ -76,7 +63,7 @@ def test_an_svg_takes_the_colours_of_the_page_and_names_of_its_own() -> None:
     pairs = Pairs(PAIRS.p, PAIRS.y, decision=torch.zeros(14, dtype=torch.int64), labels=1 - PAIRS.y)
     found = diagnose(Model("m", pairs, pairs, "the same"), draws=2)
     before, after = (picture.svg for picture in confidence_pictures(found, prefix="p"))
-    for svg in (before, after, risk_picture([state.curve for state in found.states], prefix="p").svg):
+    for svg in (before, after, panel_pictures([("", found.states[0].diagram)], prefix="p")[0].svg):
         assert "var(--ink)" in svg
         assert "#0102" not in svg
         assert LIGHT.good not in svg
@@ -87,7 +74,9 @@ def test_an_svg_takes_the_colours_of_the_page_and_names_of_its_own() -> None:
 
 def test_names_of_classes_are_written_as_they_are(diagram: Diagram) -> None:
     name = 'v1.23456 id="a" font-family: x; url(#b) rotate(-0 1) <b> #010203'
-    svg = inline_svg(panel_figure(diagram, x=name, y="a\x07b"), prefix="x")
+    figure = reliability_figure(diagram, diagram)
+    figure.axes[0].set(xlabel=name, ylabel="a\x07b")
+    svg = inline_svg(figure, prefix="x")
     assert f">{html.escape(name, quote=False)}</text>" in svg
     assert ">a\ufffdb</text>" in svg
     assert set(re.findall(r'<[^>]* id="([^"]*)"', svg)) == set(re.findall(r'(?:href="#|url\(#)(x[^")]*)', svg))

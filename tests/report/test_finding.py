@@ -8,9 +8,9 @@ from calibrant import Pairs, Predictions
 from calibrant.binning import EqualMass, EqualWidth
 from calibrant.metrics import ECE, Accuracy
 from calibrant.plot.diagrams import diagram_of
-from calibrant.report.finding import diagnose, worst_bins
+from calibrant.report.finding import diagnose
 from calibrant.report.model import Model, Picture
-from calibrant.report.sections import page_of
+from calibrant.report.sections import page_of, worst_bins
 
 
 def random_predictions(*, rows: int = 500, classes: int = 4, seed: int = 0) -> Predictions:
@@ -77,16 +77,6 @@ def test_a_class_without_rows_among_sampled_ones_has_none() -> None:
     assert [parts[f"{k}"].n for k in range(4)] == torch.bincount(drawn.labels, minlength=4).tolist()
 
 
-def test_groups_are_measured_apart() -> None:
-    data = random_predictions()
-    grouped = Predictions.from_logits(data.logits, data.labels, groups=np.arange(500) // 250 + 7)
-    parts = {part.name: part for part in diagnose(Model("m", grouped), draws=0).groups}
-    assert set(parts) == {"7", "8"}
-    assert parts["7"].error_before == ECE()(data[:250])
-    assert parts["8"].observed == pytest.approx(Accuracy()(data[250:]))
-    assert diagnose(Model("m", data), draws=0).groups == []
-
-
 def test_the_worst_bins_misstate_most_rows() -> None:
     p = [0.95] * 200 + [0.55] * 100 + [0.75] * 100
     y = [1] * 160 + [0] * 40 + [1] * 20 + [0] * 80 + [1] * 75 + [0] * 25
@@ -104,4 +94,4 @@ def test_panels_show_the_worst_after_calibration() -> None:
     assert captions == [f"{part.name}: ECE {100 * part.error_after:.2f} %" for part in found.classes]
     assert any("in 10 groups" in sentence for sentence in found.words)
     titles = [section.title for section in page_of(diagnose(Model("m", data.top_label()), draws=0)).sections]
-    assert titles == ["", "Bins with the largest errors", "Error by coverage", "Record"]
+    assert titles == ["", "Bins with the largest errors", "Record"]

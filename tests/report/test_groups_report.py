@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.report.test_render import Page
 
 from calibrant import Pairs, Predictions
 from calibrant.calibrators import GroupScaling, TemperatureScaling
@@ -51,7 +50,6 @@ def test_the_groups_are_those_of_subgroups_and_the_worst_is_named_at_the_top(tmp
     assert (audit.before, audit.after, audit.unread) == (found, None, ("name",))
     assert found.rows[0].group == "site = b"
     text = page(tmp_path, model)
-    Page(text)
     said = html.escape(found.verdict)
     assert text.replace("\u00a0", " ").index(f"For whom: {said}") < text.index("<h3>For whom</h3>")
     worst = found.rows[0]
@@ -84,10 +82,6 @@ def test_the_first_screen_opens_with_the_clearest_group(off: float, fitted: bool
     assert len([*page.pictures, *more]) == 1 + fitted + (off > 0)
     if off:
         assert "GroupScaling(['site']).fit(val)" in section.advice.commands[0][1]
-        check = section.advice.commands[-1][1]
-        limits = eval(re.search(r"maximum=({.*?})", check)[1])
-        assert limits["worst-group-event-ece"] < max(abs(row.gap) for row in section.audit.before.rows)
-        assert "features={'site': new_predictions.features['site']}" in check
         grouped = GroupScaling(["site"], folds=2).fit(people(3000, seed=1, off=off))
         after = diagnose(Model("net", data, data.calibrated_by(grouped), grouped, by=["site"]), draws=20)
         assert after.advice.headline == "Calibrate by site with GroupScaling."
@@ -145,9 +139,6 @@ def test_columns_that_are_not_there_are_refused(tmp_path: Path) -> None:
         data = people(2200)
         with pytest.raises(InputError, match=words):
             page(tmp_path, Model("net", data, by=by))
-    for junk in ("site", 3, [1]):
-        with pytest.raises(InputError, match="by"):
-            Model("net", people(50), by=junk)
     assert not list(tmp_path.iterdir())
 
 
@@ -160,7 +151,6 @@ def test_weights_weight_every_figure_whatever_their_scale(tmp_path: Path, undraw
         calibrator = TemperatureScaling().fit(people(seed=1))
         model = Model("net", data, data.calibrated_by(calibrator), calibrator, by=["site"])
         made.append(json.loads(page(tmp_path, model, "json")))
-    Page(page(tmp_path, model))
     one, other = (shown["models"][0] for shown in made)
     for part, order in (("classes", "name"), ("gains", "against")):  # the errors of two classes are equal
         both = (sorted(found[part], key=itemgetter(order)) for found in (one, other))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.report.test_browser import CHROMIUM, QUIET, digest
+from tests.browser import CHROMIUM, QUIET, digest
 
 from calibrant import MultiLabel, Predictions
 from calibrant.report import Model, write_report

@@ -10,7 +10,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
-from tests.plot.test_pictures import CALLS, SIMULATED, apart
+from tests.colours import SIMULATED, apart
+from tests.plot.test_pictures import CALLS
 from tests.report.kinds import KINDS
 
 pytestmark = pytest.mark.slow

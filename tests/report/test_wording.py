@@ -106,6 +106,12 @@ def test_a_calibrator_that_does_harm_is_not_recommended() -> None:
     found = diagnose(Model("m", good, Predictions.from_logits(good.logits * 3, good.labels), "Sharpen"), draws=50)
     assert found.advice.headline == "Leave the model as it is: Sharpen makes its log-loss worse."
     assert any("does not fall" in sentence for sentence in found.words)
+    off = scaled(3.0, seed=1)
+    found = diagnose(Model("m", off, Predictions.from_logits(off.logits * 1.1, off.labels), "Sharpen"), draws=50)
+    assert found.advice.headline.startswith(
+        "Calibrate by another method: Sharpen makes its log-loss worse, and the error"
+    )
+    assert "AutoCalibrator().fit" in found.advice.commands[0][1]
 
 
 def test_plain_temperature_is_named_where_it_does_as_well() -> None:

@@ -16,12 +16,12 @@ from calibrant import calibrators
 from calibrant.calibrators import Calibrator
 from calibrant.calibrators.base import feature_names
 from calibrant.data.checks import Data
-from calibrant.data.pairs import Pairs
 from calibrant.data.predictions import Predictions
 from calibrant.metrics import NLL, Metric
 from calibrant.plot.diagrams import Diagram
 from calibrant.report.model import Model
 from calibrant.report.tables import Row
+from calibrant.report.wording import listed, lower_first, points, signed
 from calibrant.statistics.enough import scarce_errors
 from calibrant.statistics.paired import paired_test
 
@@ -61,33 +61,38 @@ def verdict_of(row: Row, side: str, *, margin: float = MARGIN, hint: bool = Fals
         hint: Whether ``side`` is a figure beside the ECE whose own interval excludes what a calibrated model has.
     """
     state = _state(row, margin)
-    points = f"{100 * margin:g} point{'' if margin == 0.01 else 's'}"
-    small = f"It is below the margin of {points}: for most uses this needs no action."
+    limit = f"{100 * margin:g} point{'' if margin == 0.01 else 's'}"
+    small = f"It is below the margin of {limit}: for most uses this needs no action."
     if row.high is not None and row.high >= margin:
-        small = f"The estimate is below the margin of {points}; the interval reaches above it."
+        small = f"The estimate is below the margin of {limit}; the interval reaches above it."
     headline, tail = {
         "calibrated": (
-            f"No miscalibration found; an ECE above {points} is excluded",
-            f"The whole interval lies below the margin of {points}.",
+            f"No miscalibration found; an ECE above {limit} is excluded",
+            f" The whole interval lies below the margin of {limit}.",
         ),
-        "small": (f"{side}: significant but small", small),
-        "large": (f"{side}: significant and large", f"It is above the margin of {points}."),
+        "small": (f"{side}: significant but small", f" {small}"),
+        "large": (f"{side}: significant and large", f" It is above the margin of {limit}."),
         "perhaps large": (
             f"{side}: significant, and possibly large",
-            f"The interval contains the margin of {points}: more rows would tell whether the error exceeds it.",
+            f" The interval contains the margin of {limit}: more rows would tell whether the error exceeds it.",
         ),
         "unclear": (
             "No significant miscalibration, but too few rows to exclude a large one",
-            f"The interval reaches above the margin of {points}{_rows_that_exclude(row, margin)}.",
+            f" The interval reaches above the margin of {limit}{_rows_that_exclude(row, margin)}.",
         ),
         "not tested": (f"{side}; not tested", ""),
     }[state]
-    detail = f"{_measured_in_words(row)} {tail}".rstrip()
+    detail = f"ECE {row.shown(row.value)}; intervals and limits were not computed."
+    if row.null_high is not None:
+        ends = f"95 % interval {row.interval} %" if row.interval else "no interval is known to cover here"
+        mean = "" if row.null_mean is None else f"mean {row.shown(row.null_mean)}, "
+        limits = f"if calibrated: {mean}97.5 % limit {row.shown(row.null_high)}"
+        detail = f"ECE {row.shown(row.value)} ({ends}); {limits}."
     if hint and state in ("calibrated", "unclear"):
         # gap and slope are two more looks: 1 − .95² of calibrated models show one outside its interval
-        headline = f"No significant miscalibration by the ECE, but a hint: {side[:1].lower()}{side[1:]}"
-        detail += " One in ten calibrated models shows such a hint by chance: look again on other rows."
-    return Verdict(state, headline, detail)
+        headline = f"No significant miscalibration by the ECE, but a hint: {lower_first(side)}"
+        tail += " One in ten calibrated models shows such a hint by chance: look again on other rows."
+    return Verdict(state, headline, detail + tail)
 
 
 def _state(row: Row, margin: float) -> State:
@@ -96,7 +101,7 @@ def _state(row: Row, margin: float) -> State:
     # significance is by the limit if calibrated, size by the interval: a small error can be significant
     above = row.low is not None and row.low >= margin
     below = row.high is not None and row.high < margin
-    if row.value <= row.null_high:
+    if not row.significant:
         return "calibrated" if below else "unclear"
     if above or (row.low is None and row.value >= margin):
         return "large"
@@ -112,31 +117,6 @@ def side_of_confidence(diagram: Diagram, ece: float) -> str:
     return f"{'Over' if gap > 0 else 'Under'}-confident by {points(abs(gap))}"
 
 
-def points(value: float) -> str:
-    """Return a fraction as percentage points."""
-    # tenths of a point, but for what would then read 0.0
-    shown = f"{100 * value:.1f}" if value >= 0.001 else f"{100 * value:.2f}"
-    return f"{shown} point{'' if shown == '1.0' else 's'}"
-
-
-def too_high_or_low(gap: float) -> str:
-    """Return the side and the size of a mean gap of probabilities in words."""
-    return f"too {'high' if gap > 0 else 'low'} by {points(abs(gap))}"
-
-
-def signed(value: float, form: str = "+.2f") -> str:
-    """Return a number with the sign that a reader expects, which is wider than a hyphen."""
-    return f"{value:{form}}".replace("-", "−")
-
-
-def _measured_in_words(row: Row) -> str:
-    if row.null_high is None:
-        return f"ECE {row.shown(row.value)}; intervals and limits were not computed."
-    ends = f" (95 % interval {row.interval} %)" if row.interval else " (no interval is known to cover here)"
-    expected = "" if row.null_mean is None else f"mean {row.shown(row.null_mean)}, "
-    return f"ECE {row.shown(row.value)}{ends}; if calibrated: {expected}97.5 % limit {row.shown(row.null_high)}."
-
-
 def _rows_that_exclude(row: Row, margin: float) -> str:
     if row.high is None:
         return ""
@@ -146,11 +126,8 @@ def _rows_that_exclude(row: Row, margin: float) -> str:
     return f": if the model is calibrated, about {math.ceil(rows / unit) * unit:,} rows would exclude a larger error"
 
 
-_VALUE = r"(?:'(?:[^']|'\"'\"')*'|\S+)"  # as ``quote`` gives it
-LABELS = re.compile(rf" --(?:labels?|on|weights|groups) {_VALUE}")  # the options on labels
-_LABELS_FILE = re.compile(rf"(?<= --labels ){_VALUE}")
-CHANCE = "That may be chance"  # opens the reason that names a simpler calibrator
 NOTHING, TEMPERATURE = "doing nothing", "plain temperature scaling"
+CHANCE = "That may be chance"  # opens the reason that names a simpler calibrator
 
 
 @dataclass(frozen=True)
@@ -177,13 +154,47 @@ class Gain:
     @property
     def sentence(self) -> str:
         """The gain as a sentence."""
-        verb = "lower" if self.difference >= 0 else "higher"
-        low, high = sorted((self.low, self.high)) if self.difference >= 0 else sorted((-self.low, -self.high))
-        shown = (
-            f"{abs(self.difference):.4f} {verb} than {'with' if self.against == TEMPERATURE else 'when'} {self.against}"
+        lower = self.difference >= 0
+        low, high = (self.low, self.high) if lower else (-self.high, -self.low)
+        than = (
+            f"{'lower' if lower else 'higher'} than {'with' if self.against == TEMPERATURE else 'when'} {self.against}"
         )
-        ends = " to ".join(signed(end, ".4f") for end in (low, high))
-        return f"Its log-loss is {shown} (95 % interval of the difference: {ends})."
+        ends = f"{signed(low, '.4f')} to {signed(high, '.4f')}"
+        return f"Its log-loss is {abs(self.difference):.4f} {than} (95 % interval of the difference: {ends})."
+
+
+def gains_of(model: Model, *, draws: int) -> list[Gain]:
+    """Return the gains of a model's calibrator over doing nothing and, if available, over plain temperature scaling.
+
+    A gain that is infinite, or in which too few decisions are wrong to test it (``scarce_errors``), is left out.
+
+    Args:
+        model: A model with ``after``, and with ``reference`` for the second gain.
+        draws: As in ``write_report``: without draws nothing is tested.
+    """
+    if model.after is None or type(model.before) is not type(model.after) or draws < 2:
+        return []
+    after, found = model.after.counted, []
+    for name, data in ((NOTHING, model.before), (TEMPERATURE, model.reference)):
+        if data is None:
+            continue
+        before = data.counted
+        # paired, so that what makes a row hard cancels
+        difference, groups = _log_losses(before) - _log_losses(after), before.groups
+        if not bool(torch.isfinite(difference).all()) or scarce_errors(before, after, loss=NLL().of_labels) is not None:
+            continue
+        weight = None if before.weights is None else before.weights.cpu()
+        test = paired_test(difference, groups=groups, weight=weight)
+        found.append(Gain(name, test.difference, test.low, test.high))
+    return found
+
+
+def _log_losses(data: Data) -> Tensor:
+    """Return the log-loss (N,) of each row: of the label, or of what happened for pairs."""
+    if isinstance(data, Predictions):
+        return data.nll.double().cpu()
+    p, y = data.p.double().cpu(), data.y.double().cpu()
+    return -torch.xlogy(y, p) - torch.xlogy(1 - y, 1 - p)
 
 
 @dataclass(frozen=True)
@@ -201,63 +212,8 @@ class Advice:
     commands: list[tuple[str, str]]
 
 
-def loss_rows(data: Data) -> Tensor:
-    """Return the log-loss (N,) of each row: of the label, or of the top label's correctness for pairs.
-
-    Args:
-        data: Labelled.
-    """
-    if isinstance(data, Predictions):
-        return data.nll.double().cpu()
-    p, y = data.p.double().cpu(), data.y.double().cpu()
-    return -torch.xlogy(y, p) - torch.xlogy(1 - y, 1 - p)
-
-
-def gain_of(before: Data, after: Data, *, against: str, draws: int) -> Gain | None:
-    """Return the paired gain in log-loss, or None where it is infinite, or too few decisions are wrong to test it (``scarce_errors``).
-
-    Args:
-        before: The predictions to compare with.
-        after: The same rows calibrated.
-        against: Name of ``before`` in sentences.
-        draws: Bootstrap resamples; whole groups are resampled where rows have groups. Weighted rows have the t-test's interval.
-    """
-    counted, calibrated = before.counted, after.counted
-    # paired, so that what makes a row hard cancels
-    difference, groups = loss_rows(counted) - loss_rows(calibrated), counted.groups
-    if (
-        draws < 2
-        or not bool(torch.isfinite(difference).all())
-        or scarce_errors(counted, calibrated, loss=NLL().of_labels) is not None
-    ):
-        return None
-    weight = None if counted.weights is None else counted.weights.cpu()
-    test = paired_test(difference, groups=groups, weight=weight)
-    return Gain(against, test.difference, test.low, test.high)
-
-
-def gains_of(model: Model, *, draws: int) -> list[Gain]:
-    """Return the gains of a model's calibrator over doing nothing and, if available, over plain temperature scaling.
-
-    Args:
-        model: A model with ``after``, and with ``reference`` for the second gain.
-        draws: Bootstrap resamples.
-    """
-    if model.after is None or isinstance(model.before, Pairs) is not isinstance(model.after, Pairs):
-        return []
-    found = [gain_of(model.before, model.after, against=NOTHING, draws=draws)]
-    if model.reference is not None:
-        found.append(gain_of(model.reference, model.after, against=TEMPERATURE, draws=draws))
-    return [gain for gain in found if gain is not None]
-
-
 def advice_of(
-    model: Model,
-    verdicts: Sequence[Verdict],
-    gains: list[Gain],
-    *,
-    margin: float,
-    event: bool = False,
+    model: Model, verdicts: Sequence[Verdict], gains: Sequence[Gain], *, margin: float, event: bool = False
 ) -> Advice:
     """Return the recommendation for a model.
 
@@ -271,49 +227,52 @@ def advice_of(
     commands = commands_of(model, margin=margin, event=event)
     before, after = verdicts[0], verdicts[-1]
     if len(verdicts) == 1:
-        return _advice_without(before, commands)
-    name = model.calibrated_in_short
-    by = {gain.against: gain for gain in gains}
-    reasons = [f"After {name}: {after.headline[:1].lower()}{after.headline[1:]}. {after.detail}"]
-    reasons += [gain.sentence for gain in gains]
+        if before.state in ("calibrated", "small"):
+            return Advice("Its calibration needs no action.", [], [])
+        if before.state == "unclear":
+            return Advice("Collect more labelled rows before deciding.", [], [])
+        return Advice("Calibrate it on labelled rows other than these.", [], commands)
+    name, by = model.calibrated_in_short, {gain.against: gain for gain in gains}
+    reasons = [f"After {name}: {lower_first(after.headline)}. {after.detail}", *(gain.sentence for gain in gains)]
     nothing, temperature = by.get(NOTHING), by.get(TEMPERATURE)
     if nothing is None:
         # an infinite loss before (a label of probability 0) or too few errors: the two verdicts are what is known
-        if before.state == "large" and after.state != "large":
-            headline = f"Calibrate with {name}: the error is large before it and not after."
-        else:
-            # what it learned is no reason to wait for rows, nor would it be learned again
-            headline = f"Collect more labelled rows before deciding on {name.split('(')[0].rstrip()}."
-        why = "The gain in log-loss could not be tested: it is infinite, or too few decisions are wrong."
+        why = "it is infinite, or too few decisions are wrong"
         if bool(model.before.correct.all()):
-            headline = "Collect labelled rows on which the model errs: how sure it should be cannot be learned from right ones."
-            why = "The gain in log-loss could not be tested: no decision is wrong."
-        return Advice(headline, [*reasons, why], commands)
+            headline, why = (
+                "Collect labelled rows on which the model errs: how sure it should be cannot be learned from right ones.",
+                "no decision is wrong",
+            )
+        elif before.state == "large" and after.state != "large":
+            headline = f"Calibrate with {name}: the error is large before it and not after."
+        else:  # what it learned is no reason to wait for rows, nor would it be learned again
+            headline = f"Collect more labelled rows before deciding on {name.split('(')[0].rstrip()}."
+        return Advice(headline, [*reasons, f"The gain in log-loss could not be tested: {why}."], commands)
     # the log-loss decides, as a proper score: an ECE can fall while probabilities get worse
-    if nothing.state < 0:
-        return Advice(f"Leave the model as it is: {name} makes its log-loss worse.", reasons, [])
-    if nothing.state == 0:
-        return Advice(f"Leave the model as it is: {name} has no significant gain in log-loss.", reasons, [])
+    if nothing.state <= 0:
+        what = "makes its log-loss worse" if nothing.state < 0 else "has no significant gain in log-loss"
+        if before.state == "large" and after.state == "large" and own_name(model) not in ("auto", "AutoCalibrator"):
+            others = commands_of(model, margin=margin, method="auto", event=event)
+            return Advice(f"Calibrate by another method: {name} {what}, and the error stays large.", reasons, others)
+        return Advice(f"Leave the model as it is: {name} {what}.", reasons, [])
     if temperature is not None and temperature.state < 0:
-        return Advice(
-            f"Use plain temperature scaling: {name} is significantly worse.",
-            reasons,
-            commands_of(model, margin=margin, method="TemperatureScaling", event=event),
-        )
+        simpler = commands_of(model, margin=margin, method="TemperatureScaling", event=event)
+        return Advice(f"Use plain temperature scaling: {name} is significantly worse.", reasons, simpler)
     if temperature is not None and temperature.state == 0:
         plain = "--method TemperatureScaling" if model.source else "TemperatureScaling()"
         reasons.append(f"{CHANCE}: if you prefer a single number, use plain temperature scaling ({plain}).")
     columns = feature_names(model.calibrator) if isinstance(model.calibrator, Calibrator) else []
-    by_columns = f"by {' and '.join(columns)} " if columns else ""
-    return Advice(f"Calibrate {by_columns}with {name}.", reasons, commands)
+    return Advice(f"Calibrate {f'by {listed(columns)} ' if columns else ''}with {name}.", reasons, commands)
 
 
-def _advice_without(before: Verdict, commands: list[tuple[str, str]]) -> Advice:
-    if before.state in ("calibrated", "small"):
-        return Advice("Its calibration needs no action.", [], [])
-    if before.state == "unclear":
-        return Advice("Collect more labelled rows before deciding.", [], [])
-    return Advice("Calibrate it on labelled rows other than these.", [], commands)
+def own_name(model: Model) -> str | None:
+    """Return the class of a model's calibrator, or the name that was passed instead of it."""
+    return type(model.calibrator).__name__ if isinstance(model.calibrator, Calibrator) else model.calibrator
+
+
+_VALUE = r"(?:'(?:[^']|'\"'\"')*'|\S+)"  # as ``quote`` gives it
+LABELS = re.compile(rf" --(?:labels?|on|weights|groups) {_VALUE}")  # the options on labels
+_LABELS_FILE = re.compile(rf"(?<= --labels ){_VALUE}")
 
 
 def _other_labels(found: re.Match[str]) -> str:
@@ -333,13 +292,7 @@ def stem_of(source: str, *, name: str) -> str:
 
 
 def commands_of(
-    model: Model,
-    *,
-    margin: float,
-    method: str | None = None,
-    features: Sequence[str] = (),
-    worst: float | None = None,
-    event: bool = False,
+    model: Model, *, margin: float, method: str | None = None, features: Sequence[str] = (), event: bool = False
 ) -> list[tuple[str, str]]:
     """Return the three commands that fit, apply and check a calibrator, on the command line or in Python.
 
@@ -348,51 +301,38 @@ def commands_of(
         margin: Largest ECE that the check accepts.
         method: Calibrator to fit; None is the model's.
         features: Columns that the method takes.
-        worst: Largest ECE that the check accepts of a group of those columns; None does not look at groups.
         event: Whether that is the ECE of an event's probability.
     """
-    calibrator, figure = model.calibrator, "event-ece" if event else "ece"
-    limits = {figure: margin} if worst is None else {figure: margin, f"worst-group-{figure}": worst}
-    # a study gives its name alone
-    said = type(calibrator).__name__ if isinstance(calibrator, Calibrator) else calibrator
-    name = method or ("auto" if said not in calibrators.__all__ or said == "AutoCalibrator" else str(said))
+    calibrator, own, figure = model.calibrator, own_name(model), "event-ece" if event else "ece"
+    name = method or ("auto" if own not in calibrators.__all__ or own == "AutoCalibrator" else str(own))
     if method is None and isinstance(calibrator, Calibrator):
         features = feature_names(calibrator)
+    dependent = model.before.groups is not None  # a check asks for independent rows
     if not model.source:
         made = f"calibrant.calibrators.{'AutoCalibrator' if name == 'auto' else name}({list(features) or ''})"
-        fit, ship = (
-            "val_logits, val_labels",
-            'probs = torch.softmax(calibrant.load("calibrator.safetensors")(logits), dim=1)',
-        )
+        rows, ship = "val_logits, val_labels", 'torch.softmax(calibrant.load("calibrator.safetensors")(logits), dim=1)'
         if features:  # predictions carry the columns with their rows
-            fit, ship = "val", 'probs = new.calibrated_by(calibrant.load("calibrator.safetensors")).probs'
-        maximum = ", ".join(f'"{metric}": {limit:g}' for metric, limit in limits.items())
-        columns = ", ".join(f"{name!r}: new_predictions.features[{name!r}]" for name in features)
-        groups = "" if worst is None else f", features={{{columns}}}"
+            rows, ship = "val", 'new.calibrated_by(calibrant.load("calibrator.safetensors")).probs'
+        check = f'calibrant.operate.check(new_predictions, maximum={{"{figure}": {margin:g}}}).verdict'
         return [
-            ("fit", f'{made}.fit({fit}).save("calibrator.safetensors")'),
-            ("ship", ship),
-            ("check", "calibrant.evaluate.panel(new_predictions)")
-            if model.grouped  # a check asks for independent rows
-            else ("check", f"calibrant.operate.check(new_predictions, maximum={{{maximum}}}{groups}).verdict"),
+            ("fit", f'{made}.fit({rows}).save("calibrator.safetensors")'),
+            ("ship", f"probs = {ship}"),
+            ("check", "calibrant.evaluate.panel(new_predictions)" if dependent else check),
         ]
-    stem = stem_of(model.source, name=model.name)
-    ending, file = PurePath(model.source).suffix, quote(model.source)
+    stem, ending, file = stem_of(model.source, name=model.name), PurePath(model.source).suffix, quote(model.source)
     data = model.argument or file
     options = data.removeprefix(file) if data.startswith(file) else ""  # an example has none
     # rows of a file without splits are all evaluated here, so the fit needs another file
     fit = f"other{ending}{_LABELS_FILE.sub(_other_labels, options)}" if model.whole else data
     saved = quote(f"{stem}-calibrator.safetensors")
+    columns = f" --features {quote(','.join(features))}" if features else ""
     # new rows have no labels, so the check is on these ones, which the calibrator was not fitted on
     split = f" --split {quote(model.split)}" if model.split not in ("", "test") else ""
-    names = quote(",".join(features))
-    columns = f" --features {names}" if features else ""
-    maximum = "".join(f" --max {metric}={limit:g}" for metric, limit in limits.items())
-    groups = "" if worst is None else f" --by {names}"
+    check = f"check {data}{split} --calibrator {saved} --max {figure}={margin:g}"
+    if dependent:
+        check = f"evaluate {data}{split or ' --split test' * (not model.whole)} --calibrator {saved}"
     return [
         ("fit", f"calibrant fit {fit} --method {name}{columns} -o {saved}"),
         ("ship", f"calibrant apply {saved} new{ending}{LABELS.sub('', options)} -o new-calibrated{ending}"),
-        ("check", f"calibrant evaluate {data}{split or ' --split test' * (not model.whole)} --calibrator {saved}")
-        if model.grouped
-        else ("check", f"calibrant check {data}{split} --calibrator {saved}{maximum}{groups}"),
+        ("check", f"calibrant {check}"),
     ]

@@ -10,6 +10,7 @@ from calibrant.errors import InputError
 from calibrant.evaluate.compare import Comparison, compared
 from calibrant.report.finding import Finding
 from calibrant.report.model import Claims, Model
+from calibrant.report.wording import listed
 
 LEVEL = 0.95
 MOST_PAIRS = 6  # of models that are compared: more than four models would fill the first screen with sentences
@@ -67,9 +68,9 @@ def better_of(pairs: Sequence[Pair], findings: Sequence[Finding]) -> list[Claims
         # one proper score decides: it counts calibration and ranking together
         row = next(one for name in ("NLL", "Brier", "") for one in pair.found.rows if one.metric.startswith(name))
         score = "log-loss" if row.metric.startswith("NLL") else row.metric.split("(")[0]
-        lost |= {pair.b} if row.winner == "a" else {pair.a} if row.winner == "b" else set()
+        lost |= {"a": {pair.b}, "b": {pair.a}}.get(row.winner or "", set())
     best = sorted({name for pair in pairs for name in (pair.a, pair.b)} - lost)
-    todo = f"{' and '.join(best)} cannot be told apart by their {score} on these rows: take the simpler, or label more rows."
+    todo = f"{listed(best)} cannot be told apart by their {score} on these rows: take the simpler, or label more rows."
     if len(best) == 1:
         then = [found.advice.headline for found in findings if found.model.name == best[0]]
         todo = " ".join([f"take {best[0]}, which has the better {score}.", *then])

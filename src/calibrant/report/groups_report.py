@@ -1,6 +1,5 @@
-"""Calibration by group: the gap of every group of rows, and one test for the worst."""
+"""Calibration by group: the gap of every group of rows by the columns beside them, and one test for the worst."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,9 +14,10 @@ from calibrant.data.pairs import Pairs
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate import subgroups
 from calibrant.evaluate.subgroups import Subgroup, Subgroups
-from calibrant.plot.diagrams import event_pairs, isotonic
-from calibrant.report.advice import CHANCE, MARGIN, Advice, Verdict, commands_of, signed, too_high_or_low
+from calibrant.plot.diagrams import columns_of, event_pairs, isotonic
+from calibrant.report.advice import CHANCE, MARGIN, Advice, Verdict, commands_of
 from calibrant.report.model import Model
+from calibrant.report.wording import counted, listed, lower_first, percent, signed, too_high_or_low
 
 FIRST = 8  # groups shown at once; the others are folded
 MOST = 100  # groups in the page; JSON has all
@@ -64,8 +64,7 @@ class Audit:
     def finding(self) -> str | None:
         """The verdict if the worst group is significant, else None."""
         last = self.last
-        found = last is not None and bool(last.rows) and last.p_value < 1 - last.level
-        return last.verdict if found and last is not None else None
+        return last.verdict if last is not None and last.rows and last.p_value < 1 - last.level else None
 
     def verdict(self, average: Verdict) -> Verdict:
         """Return the verdict of the first screen: the clearest group's where one is off before calibration, else that on all rows.
@@ -73,19 +72,14 @@ class Audit:
         Args:
             average: The verdict on all rows together, which groups with opposite errors can pass.
         """
-        off = off_in(self.before)
-        if not off or (self.after is None and not self.off_by):  # groups that err as all do are no news
+        worst = max(off_in(self.before), key=lambda row: abs(row.gap), default=None)
+        alike = self.after is None and not self.off_by  # groups that err as all do are no news
+        if worst is None or alike or abs(worst.gap) < MARGIN:
             return average
-        worst = max(off, key=lambda row: abs(row.gap))
-        if abs(worst.gap) < MARGIN:
-            return average
-        assert self.before is not None
-        clear = f"{too_high_or_low(worst.gap)} for {worst.group}"
+        clear = f"Probabilities are {too_high_or_low(worst.gap)} for {worst.group}"
         if average.state in ("calibrated", "unclear", "small"):
-            headline = f"Probabilities are {clear}, though not far off on average"
-            return Verdict("large", headline, f"Overall: {average.detail}")
-        overall = f"overall {average.headline[:1].lower()}{average.headline[1:]}"
-        return Verdict(average.state, f"Probabilities are {clear}; {overall}", average.detail)
+            return Verdict("large", f"{clear}, though not far off on average", f"Overall: {average.detail}")
+        return Verdict(average.state, f"{clear}; overall {lower_first(average.headline)}", average.detail)
 
     def advice(self, average: Advice, model: Model, *, event: bool = False) -> Advice:
         """Return the recommendation: to calibrate by group where groups are still off after calibration, or were not calibrated.
@@ -95,19 +89,17 @@ class Audit:
             model: The model.
             event: Whether the page is of an event's probability.
         """
-        columns = list(self.off_by)
-        if not columns and off_in(self.before) and self.after is None and average.commands:
+        if not self.off_by and off_in(self.before) and self.after is None and average.commands:
             reason = f"One correction for all suffices for the groups of {', '.join(self.columns)}, as far as these rows tell."
             return replace(average, reasons=[*average.reasons, reason])
-        if not columns or isinstance(model.calibrator, GroupScaling | FeatureScaling):
+        if not self.off_by or isinstance(model.calibrator, GroupScaling | FeatureScaling):
             return average
-        method, columns = correction_by(columns, model.features)
-        worst = _decidable_limit(model, columns, max(abs(row.gap) for row in off_in(self.last)))
-        commands = commands_of(model, margin=MARGIN, method=method, features=columns, worst=worst, event=event)
+        method, columns = correction_by(self.off_by, model.features)
+        headline = f"Calibrate by {listed(columns)}: one correction for all leaves some groups wrong."
+        # one recommendation a page
+        reasons = [reason for reason in average.reasons if not reason.startswith(CHANCE)]
         return Advice(
-            f"Calibrate by {' and '.join(columns)}: one correction for all leaves some groups wrong.",
-            [reason for reason in average.reasons if not reason.startswith(CHANCE)],  # one recommendation a page
-            commands,
+            headline, reasons, commands_of(model, margin=MARGIN, method=method, features=columns, event=event)
         )
 
     @property
@@ -122,32 +114,17 @@ class Audit:
     @property
     def scope(self) -> str:
         """The number of groups tested, and of those left out as too small."""
-        last = self.last
-        said = [f"Looked at: {', '.join(self.columns)}." if self.columns else ""]
-        if last is not None:
-            count, small = len(last.rows), last.left_out
-            said.append(
-                f"The event is that {last.event}." if last.event.startswith("the ") else f"The event is {last.event}."
-            )
-            said.append(f"{count:,} group{'' if count == 1 else 's'} tested")
-            said[-1] += f", {small:,} with fewer than {MINIMUM} rows or 5 expected events left out." if small else "."
-        if last is not None and last.rows:
-            said.append(
-                "A group whose interval contains 0 and whose p is small is off in single ranges, which cancel in its gap."
-            )
+        said = [f"Looked at: {', '.join(self.columns)}."] if self.columns else []
+        if (last := self.last) is not None:
+            small = last.left_out
+            left = f", {small:,} with fewer than {MINIMUM} rows or 5 expected events left out" if small else ""
+            is_that = "that " if last.event.startswith("the ") else ""
+            said += [f"The event is {is_that}{last.event}.", f"{counted(len(last.rows), 'group')} tested{left}."]
+            off = "A group whose interval contains 0 and whose p is small is off in single ranges, which cancel in its gap."
+            said += [off] if last.rows else []
         if self.unread:
             said.append(f"Left out for more than {MOST_NAMES} categories: {', '.join(self.unread)}.")
-        return " ".join(filter(None, said))
-
-    @property
-    def lines(self) -> list[list[str]]:
-        """The cells of each group under ``header``, the strongest evidence first."""
-        last, first = self.last, self.before
-        if last is None or first is None:
-            return []
-        # groups are tested before and after on the same rows, and may be ranked differently
-        old = {row.columns: row for row in first.rows}
-        return [_cells(row, old.get(row.columns), compared=self.after is not None) for row in last.rows[:MOST]]
+        return " ".join(said)
 
     @property
     def header(self) -> list[str]:
@@ -155,18 +132,20 @@ class Audit:
         gap = ["gap before", "gap after"] if self.after is not None else ["gap"]
         return ["group", "rows", *gap, "95 %, all groups at once", "ECE", "p, all groups"]
 
-
-def _decidable_limit(model: Model, columns: list[str], gap: float) -> float | None:
-    """Return an ECE that the worst of calibrated groups passes with as many rows; None where it would let ``gap`` pass, or is not known.
-
-    With n rows in the smallest of 3 to 30 calibrated groups the upper bound of ``check`` was 2 / √n to 3.3 / √n (simulated).
-    """
-    named = [model.features.get(name) for name in columns]
-    if any(values is None or isinstance(values, Tensor) for values in named):  # `check` takes each number for a group
-        return None
-    smallest = min(int(np.unique(np.asarray(values), return_counts=True)[1].min()) for values in named)
-    limit = math.ceil(100 * 3 / math.sqrt(smallest)) / 100
-    return limit if limit < gap else None
+    @property
+    def lines(self) -> list[list[str]]:
+        """The cells of each group under ``header``, the strongest evidence first."""
+        if self.last is None or self.before is None:
+            return []
+        # groups are tested before and after on the same rows, and may be ranked differently
+        first, lines = {row.columns: row for row in self.before.rows}, []
+        for row in self.last.rows[:MOST]:
+            low, gap, high = (f"{signed(100 * value)} %" for value in (row.all_low, row.gap, row.all_high))
+            old = first.get(row.columns)
+            before = [] if self.after is None else [f"{signed(100 * old.gap)} %" if old else ""]
+            p = "< 0.0001" if row.p_adjusted < 1e-4 else f"{row.p_adjusted:.2g}"
+            lines.append([row.group, f"{row.n:,}", *before, gap, f"{low} to {high}", percent(row.ece), p])
+        return lines
 
 
 def correction_by(columns: Sequence[str], features: Mapping[str, Any]) -> tuple[str, list[str]]:
@@ -176,20 +155,14 @@ def correction_by(columns: Sequence[str], features: Mapping[str, Any]) -> tuple[
         columns: Names of columns whose groups are off.
         features: Name → column (N,).
     """
-    whole = [name for name in columns if not _is_real(features[name])]
+    # numbers that are not all whole are no categories
+    arrays = {name: np.asarray(features[name]) for name in columns}
+    whole = [name for name, x in arrays.items() if x.dtype.kind != "f" or bool((x == np.rint(x)).all())]
     return ("GroupScaling", whole) if whole else ("FeatureScaling", list(columns))
-
-
-def _is_real(values: Any) -> bool:
-    """Return whether a column holds numbers that are not all whole, which are no categories."""
-    numbers = np.asarray(values)
-    return numbers.dtype.kind == "f" and bool((numbers != np.rint(numbers)).any())
 
 
 def audit_of(model: Model) -> Audit | None:
     """Return the groups of a model's rows by ``model.by``, or by all features of its predictions; None if there are none.
-
-    A column of text with more than 200 categories is left out unless it is named.
 
     Args:
         model: The model.
@@ -199,7 +172,7 @@ def audit_of(model: Model) -> Audit | None:
     """
     named = model.by is not None
     columns: Any = model.by if named else dict(model.before.features or {})
-    return audit(model.before, model.after, columns, named=named) if columns else None
+    return audit(model.before, model.after, columns, named=named) if len(columns) else None
 
 
 def audit(before: Data, after: Data | None, columns: Any, *, named: bool = False) -> Audit:
@@ -209,28 +182,32 @@ def audit(before: Data, after: Data | None, columns: Any, *, named: bool = False
         before: The rows.
         after: The same rows after calibration, or None.
         columns: Names of features, or name → column (N,).
-        named: Whether someone named these columns, whose errors are then raised; others are left out if they have too many
-            categories, and what is wrong with them is the reason why there is no test.
+        named: Whether someone named these columns, whose errors are then raised; others are left out if they are text of more
+            than 200 categories, and what is wrong with them is the reason why there is no test.
 
     Raises:
         InputError: For columns that were named and are missing, of another length, or of too many categories.
     """
-    # a column that nobody named and that has a name for each row is an identifier, not a group
-    left = () if named else tuple(name for name, values in columns.items() if unread(values))
-    columns = columns if named else {name: values for name, values in columns.items() if name not in left}
-    if not columns:
-        return Audit((), None, unread=left, reason="No column of few categories or of numbers lies beside the rows.")
+    left: tuple[str, ...] = ()
+    if not named:  # a column of text with a name for each row is an identifier, not a group
+        text = {name: values for name, values in columns.items() if not isinstance(values, Tensor)}
+        left = tuple(name for name, values in text.items() if len(np.unique(values)) > MOST_NAMES)
+        columns = {name: values for name, values in columns.items() if name not in left}
+        if not columns:
+            return Audit(
+                (), None, unread=left, reason="No column of few categories or of numbers lies beside the rows."
+            )
     names = tuple(map(str, columns))
     try:
-        first = subgroups(before, columns, minimum=MINIMUM)
-        second = None if after is None else subgroups(after, columns, minimum=MINIMUM)
-        alone = after is None and bool(off_in(first))
-        pooled = subgroups(_corrected(before), columns, minimum=MINIMUM) if alone else None
+        first, *rest = (subgroups(data, columns, minimum=MINIMUM) for data in (before, after) if data is not None)
+        second = rest[0] if rest else None
+        if second is None and off_in(first):
+            rest = [subgroups(_corrected(before), columns, minimum=MINIMUM)]
     except (NoIntervalError, InputError) as error:
         if named and isinstance(error, InputError):
             raise
         return Audit(names, None, unread=left, reason=f"Groups are not tested: {error}.")
-    off_by = dict.fromkeys(name for row in off_in(second or pooled) for name, _ in row.columns)
+    off_by = dict.fromkeys(name for row in off_in(rest[0] if rest else None) for name, _ in row.columns)
     return Audit(names, first, second, left, off_by=tuple(off_by))
 
 
@@ -238,28 +215,8 @@ def _corrected(data: Data) -> Pairs:
     """Return the rows at the frequencies that isotonic regression gives them: what the best increasing correction for all leaves."""
     # all rows, those of weight 0 too: the columns have an entry for each
     pairs = event_pairs(data)
-    p, y = pairs.p.cpu().numpy(), pairs.y.cpu().numpy()
-    weight = np.ones(len(p)) if pairs.weights is None else pairs.weights.cpu().numpy()
+    p, y, weight = columns_of(pairs)
     at = np.unique(p, return_inverse=True)[1]
-    count = np.maximum(np.bincount(at, weight), 1e-12)  # rows of weight 0 have a place of their own
+    count = np.maximum(np.bincount(at, weight), 1e-12)
     fitted = isotonic(np.bincount(at, weight * y) / count, count)
     return replace(pairs, p=torch.from_numpy(fitted[at]).to(pairs.p.device))
-
-
-def unread(values: Any) -> bool:
-    """Return whether a column is of text with more categories than are looked at without being named."""
-    return not isinstance(values, Tensor) and len(np.unique(values)) > MOST_NAMES
-
-
-def _cells(row: Subgroup, old: Subgroup | None, *, compared: bool) -> list[str]:
-    gaps = [_signed_percent(row.gap)]
-    if compared:
-        gaps = ["" if old is None else _signed_percent(old.gap), *gaps]
-    ends = f"{_signed_percent(row.all_low)} to {_signed_percent(row.all_high)}"
-    p = "< 0.0001" if row.p_adjusted < 1e-4 else f"{row.p_adjusted:.2g}"
-    return [row.group, f"{row.n:,}", *gaps, ends, f"{100 * row.ece:.2f} %", p]
-
-
-def _signed_percent(value: float) -> str:
-    shown = f"{signed(100 * value)} %"
-    return "0.00 %" if shown[1:] == "0.00 %" else shown

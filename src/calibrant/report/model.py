@@ -1,16 +1,15 @@
-"""Inputs of a report: models before and after calibration, and tables computed elsewhere."""
+"""What a report is made of: the models that it is on, and the parts of its page."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Annotated, Any, ClassVar, TypeAlias
+from pathlib import PurePath
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 from torch import nn
 
-from calibrant._core.check import check_sequence
-from calibrant._core.constraints import IS_TEXT, Each, Either, Kind, PublicCalls, Text
 from calibrant._core.notebook import to_html
 from calibrant.calibrators import Calibrator, MultiLabelCalibrator
 from calibrant.data.checks import Data
@@ -20,18 +19,11 @@ from calibrant.evaluate.compare import same_weights
 from calibrant.plot.diagrams import is_event, labelled_rows
 from calibrant.plot.pictures import checked_names
 
-Named = Annotated[
-    Calibrator | str | None,
-    Kind((Calibrator, str, type(None)), "pass the fitted calibrator, or None", "a calibrator or its name"),
-]
-Columns = Annotated[
-    Sequence[str] | Mapping[str, Any], Either((Mapping,), None, Each(IS_TEXT))
-]  # names of columns, or columns
 LONGEST_NAME = 60  # characters of a calibrator's repr within a sentence; a longer one is shortened to its class name
 
 
 @dataclass(frozen=True, eq=False)
-class Model(metaclass=PublicCalls):
+class Model:
     """One model's predictions on the rows it is evaluated on, before and after calibration.
 
     Args:
@@ -47,43 +39,46 @@ class Model(metaclass=PublicCalls):
         argument: The file and the options that read it as arguments of the command line, for the commands that the report
             recommends; empty takes the source.
         by: Columns whose groups are looked at: names of features of ``before``, or a dict of columns (N,); None takes all its
-            features, if there are any, and an empty list none.
-        whole: Whether ``source`` has no other split that a calibrator could be fitted on.
+            features, an empty list none.
+        whole: Whether the file has no other split that a calibrator could be fitted on.
+
+    Raises:
+        InputError: If rows lack labels, or those before and after differ in number or weights.
 
     Examples:
         >>> from calibrant import Predictions
-        >>> data = Predictions.from_logits([[4.0, 0.0], [0.0, 3.0]], [0, 0])
-        >>> Model("mine", data)
+        >>> Model("mine", Predictions.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 0]))
         Model('mine', 2 rows)
     """
 
-    name: Text
+    name: str
     before: Data
     after: Data | None = None
-    calibrator: Named = None
-    source: Text = ""
-    split: Text = ""
+    calibrator: Calibrator | str | None = None
+    source: str = ""
+    split: str = ""
     class_names: Sequence[str] | None = None
     reference: Data | None = None
     argument: str = ""
-    by: Columns | None = None
+    by: Sequence[str] | Mapping[str, Any] | None = None
     whole: bool = False
 
     _repr_html_ = to_html
 
     def __post_init__(self) -> None:
-        for data in (self.before, *(one for one in (self.after, self.reference) if one is not None)):
-            labelled_rows(data)  # which all stay: those of weight 0 have a place in the columns, too
+        labelled_rows(self.before)
         if isinstance(self.before, Predictions):
-            classes = self.before.classes
-            checked_names(self.class_names, classes=classes)
-        if self.after is not None and len(self.after) != len(self.before):
-            raise InputError(
+            checked_names(self.class_names, classes=self.before.classes)
+        if self.after is None:
+            return
+        labelled_rows(self.after)
+        if len(self.after) != len(self.before):
+            expected, got = (
                 f"equally many rows before and after for {self.name}",
                 f"{len(self.before)} and {len(self.after)}",
-                "calibrate the same predictions",
             )
-        if self.after is not None and not same_weights(self.before, self.after):
+            raise InputError(expected, got, "calibrate the same predictions")
+        if not same_weights(self.before, self.after):
             raise InputError(f"the same weights before and after for {self.name}", "others", "use calibrated_by")
 
     def __repr__(self) -> str:
@@ -97,7 +92,7 @@ class Model(metaclass=PublicCalls):
     @property
     def calibrated_in_short(self) -> str:
         """The calibrator's repr, or its class name if the repr is long or a record of what was tried."""
-        name = as_text(self.calibrator) or "calibration"
+        name = self.calibrated_with or "calibration"
         return name if len(name) <= LONGEST_NAME and not name.startswith("AutoCalibrator(") else name.split("(")[0]
 
     @property
@@ -106,9 +101,9 @@ class Model(metaclass=PublicCalls):
         return self.by if isinstance(self.by, Mapping) else self.before.features or {}
 
     @property
-    def grouped(self) -> bool:
-        """Whether its rows lie in groups, so that they are not independent."""
-        return self.before.groups is not None
+    def file(self) -> str:
+        """The file's own name, without the folders that lead to it."""
+        return PurePath(self.source).name or self.source
 
     def class_name(self, index: int) -> str:
         """Return the name of class ``index``, or its index; of two classes without names "class 1", which is the event."""
@@ -118,16 +113,19 @@ class Model(metaclass=PublicCalls):
 
 
 @dataclass(frozen=True)
-class Table(metaclass=PublicCalls):
-    """A table computed elsewhere, printed unchanged.
+class Table:
+    """A table of text.
 
     Args:
         title: Its caption.
         header: Column names.
-        rows: Cells as text; every row has as many as the header.
+        rows: Cells; every row has as many as the header.
         note: How to read it.
         lists_models: Whether its rows are the report's models, so that no other table of them opens the page.
         links: Where the first cells lead to, such as "#model-1"; empty leads nowhere.
+
+    Raises:
+        InputError: If a row has another number of cells.
     """
 
     kind: ClassVar[str] = "table"
@@ -139,21 +137,18 @@ class Table(metaclass=PublicCalls):
     links: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        header = check_sequence(self.header, name="header")
-        rows = [check_sequence(row, name="every row") for row in check_sequence(self.rows, name="rows")]
-        wrong = [row for row in rows if len(row) != len(header)]
-        if wrong:
-            raise InputError(
-                f"{len(self.header)} cells in every row of {self.title!r}", f"{len(wrong[0])}", "fill the row"
-            )
+        for row in self.rows:
+            if len(row) != len(self.header):
+                expected = f"{len(self.header)} cells in every row of {self.title!r}"
+                raise InputError(expected, f"{len(row)}", "fill the row")
 
 
 @dataclass(frozen=True)
-class Claims(metaclass=PublicCalls):
+class Claims:
     """Sentences under a heading, one a line.
 
     Args:
-        title: The heading.
+        title: The heading, or "".
         lines: The sentences.
     """
 
@@ -176,48 +171,8 @@ class Picture:
     svg: str
 
 
-def table_of_states(
-    title: str,
-    subject: str,
-    rows: Iterable[tuple[str, Sequence[tuple[str, str]], *tuple[str, ...]]],
-    *,
-    states: int,
-    more: Sequence[str] = ("if calibrated", "what to do"),
-    note: str = "",
-) -> Table:
-    """Return the table of figures before and after calibration, or of one state alone.
-
-    Args:
-        title: Its caption.
-        subject: Heading of what its rows are of.
-        rows: Label, value and interval of each state, and a cell of each of ``more``.
-        states: 1 or 2.
-        more: Headings of the last columns.
-        note: How to read it.
-    """
-    when = ("before", "after") if states > 1 else ("value",)
-    header = [subject, *(cell for name in when for cell in (name, "95 %")), *more]
-    return Table(title, header, [[label, *chain.from_iterable(pairs), *last] for label, pairs, *last in rows], note)
-
-
-@dataclass(frozen=True)
-class Live:
-    """A slider that JavaScript adds to the page.
-
-    Args:
-        shows: "act" on an event from a probability on, "answer" from a confidence on, or an ECE in "bins".
-        cells: Of each state, as ``events.percents`` gives them.
-        of: What is counted.
-    """
-
-    kind: ClassVar[str] = "live"
-    shows: str
-    cells: Mapping[str, Sequence[Sequence[float]]]
-    of: str = "rows"
-
-
 # a paragraph is text, and a figure that was drawn elsewhere its caption and address
-Block: TypeAlias = Table | Claims | Picture | Live | str | tuple[str, str]
+Block: TypeAlias = Table | Claims | Picture | str | tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -254,8 +209,32 @@ class Page:
     advice: Any
     words: Sequence[str]
     pictures: Sequence[Picture]
-    how: Sequence[str]
+    how: str
     sections: Sequence[Section]
+
+
+def table_of_states(
+    title: str,
+    subject: str,
+    rows: Sequence[tuple[Any, ...]],
+    *,
+    states: int,
+    more: Sequence[str] = ("if calibrated", "what to do"),
+    note: str = "",
+) -> Table:
+    """Return the table of figures before and after calibration, or of one state alone.
+
+    Args:
+        title: Its caption.
+        subject: Heading of what its rows are of.
+        rows: Label, (value, interval) of each state, and a cell of each of ``more``.
+        states: 1 or 2.
+        more: Headings of the last columns.
+        note: How to read it.
+    """
+    when = ("before", "after") if states > 1 else ("value",)
+    header = [subject, *(cell for name in when for cell in (name, "95 %")), *more]
+    return Table(title, header, [[label, *chain.from_iterable(pairs), *last] for label, pairs, *last in rows], note)
 
 
 def as_text(calibrator: Calibrator | MultiLabelCalibrator | str | None) -> str | None:
@@ -273,22 +252,19 @@ def in_one_line(calibrator: Calibrator | MultiLabelCalibrator) -> str:
     """
     if isinstance(calibrator, MultiLabelCalibrator):
         return repr(calibrator)
-    inside = calibrator.extra_repr()
-    if not inside:
-        parts = [
-            part for child in calibrator.children() for part in (child if isinstance(child, nn.ModuleList) else [child])
-        ]
-        inside = ", ".join(in_one_line(part) for part in parts if isinstance(part, Calibrator))
+    children = [*calibrator.children()]
+    parts = [part for child in children for part in (child if isinstance(child, nn.ModuleList) else [child])]
+    inside = calibrator.extra_repr() or ", ".join(in_one_line(part) for part in parts if isinstance(part, Calibrator))
     return f"{type(calibrator).__name__}({inside})"
 
 
 def fingerprint(data: Data) -> str:
     """Return 16 hexadecimal digits of the SHA-256 of the numbers, labels and weights, in order."""
-    digest = hashlib.sha256()
     if isinstance(data, Predictions):
         columns = [data.logits if data.given_probs is None else data.given_probs, data.labels]
     else:
         columns = [data.p, data.y]
+    digest = hashlib.sha256()
     for column in [*columns, data.weights]:
         if column is not None:
             # dtype and shape too: the same bytes as other numbers are other data

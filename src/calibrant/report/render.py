@@ -10,51 +10,48 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import torch
 
-from calibrant._core.check import check_choice, check_sequence, refuse, shown
+from calibrant._core.check import check_choice
 from calibrant._core.config import json_data, own_version
-from calibrant._core.constraints import Each, Kind, Level, Natural, checked
 from calibrant._files import as_path, check_suffix, write_whole
+from calibrant.errors import InputError
 from calibrant.report.advice import MARGIN
 from calibrant.report.comparison import better_of, pairs_of
 from calibrant.report.finding import diagnose
-from calibrant.report.model import Block, Claims, Model, Page, Picture, Table
+from calibrant.report.model import Block, Model, Page, Table
 from calibrant.report.sections import overview_of, page_of
 from calibrant.report.wording import limits_of
 
 SUFFIXES = {"html": (".html", ".htm"), "json": (".json",)}
-FORMATS = tuple(SUFFIXES)
-_MODELS = "pass a list such as [Model('mine', predictions)]"
 WORDY = ("what to do", "verdict, what to do")  # columns of sentences
 
 
-@checked
 def write_report(
-    models: Annotated[Sequence[Model], Each(Kind(Model, _MODELS), least=1)],
+    models: Sequence[Model],
     path: str | os.PathLike[str],
     *,
     title: str = "Calibration report",
     tables: Sequence[Block] = (),
     notes: Sequence[str] = (),
     format: str | None = None,
-    draws: Natural = 1000,
-    margin: Level = MARGIN,
+    draws: int = 1000,
+    margin: float = MARGIN,
 ) -> Path:
     """Write one self-contained report on one or many models, atomically.
 
     Args:
-        models: The models in order.
+        models: The models in order, at least one.
         path: Where to write it.
         title: Its heading.
         tables: Tables computed elsewhere, sentences as ``Claims``, and (caption, address) of figures drawn elsewhere, shown
             before the models in this order; JSON holds the tables alone.
         notes: Paragraphs shown below the heading.
         format: "html" or "json"; None takes it from the suffix of ``path``, else "html".
-        draws: Simulation draws for intervals and limits; 0 leaves both out.
+        draws: Simulation draws for intervals and limits, ≥ 0; 0 leaves both out.
         margin: ECE above which a miscalibration is called large, in (0, 1).
 
     Returns:
@@ -71,24 +68,25 @@ def write_report(
         >>> write_report([Model("tiny", data)], "report.json", draws=10).name
         'report.json'
     """
-    for one in check_sequence(tables, name="tables"):
-        if not isinstance(one, Table | Claims | Picture) and not _is_picture(one):
-            remedy = "pass a list of calibrant.report.Table, or two strings a figure"
-            raise refuse("tables as Table, or figures as (caption, address)", shown(one), remedy)
     chosen = check_format(path, format)
+    if not models:
+        raise InputError("at least one of models", "none", "pass a list such as [Model('mine', predictions)]")
+    if not 0 < margin < 1:
+        raise InputError("margin in (0, 1)", f"{margin}", "write 0.02 for 2 points")
     findings = [diagnose(one, draws=draws, margin=margin) for one in models]
     pairs = pairs_of(models) if draws else []
     overview = not any(isinstance(one, Table) and one.lists_models for one in tables)
     blocks = [*(better_of(pairs, findings) if overview else ()), *tables]
     if chosen == "json":
-        compared = [{"a": one.a, "b": one.b, "calibrated": one.calibrated, **json_data(one.found)} for one in pairs]
         content = {
             "title": title,
             "notes": list(notes),
             "tables": [json_data(block) for block in blocks if isinstance(block, Table)],
             "rows": [row.plain() for found in findings for state in found.states for row in state.rows],
             "models": [found.plain for found in findings],
-            "comparisons": compared,
+            "comparisons": [
+                {"a": one.a, "b": one.b, "calibrated": one.calibrated, **json_data(one.found)} for one in pairs
+            ],
         }
         return write_json(path, content)
     blocks += [overview_of(findings)] if overview and len(findings) > 1 else []
@@ -146,13 +144,9 @@ def check_format(path: str | os.PathLike[str], format: str | None) -> str:
     # a suffix that says another format than was asked for would mislead every reader of the file
     suffix = as_path(path).suffix.lower()
     known = {name: kind for kind, names in SUFFIXES.items() for name in names}
-    chosen = check_choice(known.get(suffix, "html") if format is None else format, name="format", choices=FORMATS)
+    chosen = check_choice(format or known.get(suffix, "html"), name="format", choices=tuple(SUFFIXES))
     check_suffix(path, SUFFIXES[chosen], what=f"a report in {chosen}")
     return chosen
-
-
-def _is_picture(value: object) -> bool:
-    return isinstance(value, tuple | list) and len(value) == 2 and all(isinstance(part, str) for part in value)
 
 
 def versions() -> dict[str, str]:
@@ -180,26 +174,17 @@ def environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters["soft"] = _soft
-    made.filters["code"] = _code
-    made.globals.update(versions=versions(), wordy=WORDY)
-    made.filters["groups"] = _in_groups
-    made.filters["numbers"] = _numbers
+    made.filters |= {"soft": _soft, "code": _code, "groups": _in_groups}
+    made.globals |= {"versions": versions(), "wordy": WORDY}
     return made
-
-
-def _numbers(cells: Mapping[str, Sequence[Sequence[float]]]) -> str:
-    """Return the cells of sliders as JSON, to three decimals."""
-    rounded = {
-        name: [[int(x) if x == int(x) else round(x, 3) for x in column] for column in columns]
-        for name, columns in cells.items()
-    }
-    return json.dumps(rounded, separators=(",", ":"))
 
 
 def _in_groups(blocks: Sequence[Block]) -> list[tuple[str, list[Block]]]:
     """Return consecutive blocks of one kind together: pictures stand side by side."""
-    kind_of = lambda block: "text" if isinstance(block, str) else getattr(block, "kind", "image")  # noqa: E731
+
+    def kind_of(block: Block) -> str:
+        return "text" if isinstance(block, str) else getattr(block, "kind", "image")
+
     return [(kind, list(group)) for kind, group in groupby(blocks, key=kind_of)]
 
 

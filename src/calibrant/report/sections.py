@@ -4,29 +4,24 @@ from collections.abc import Sequence
 
 from calibrant.calibrators import Calibrator
 from calibrant.data.leakage import rows_in_sketch
-from calibrant.plot.diagrams import Diagram, diagram_from
+from calibrant.plot.diagrams import Bin, Diagram, diagram_from
 from calibrant.report.events import event_table
-from calibrant.report.figures import (
-    confidence_pictures,
-    event_pictures,
-    groups_picture,
-    panel_pictures,
-    risk_picture,
-)
-from calibrant.report.finding import Finding, Part, equal_edges, worst_bins
+from calibrant.report.figures import confidence_pictures, event_pictures, groups_picture, panel_pictures
+from calibrant.report.finding import BINNING, Finding
 from calibrant.report.groups_report import FIRST, PROMISE, off_in
-from calibrant.report.model import Block, Claims, Live, Page, Picture, Section, Table, table_of_states
+from calibrant.report.model import Block, Claims, Page, Picture, Section, Table, table_of_states
 from calibrant.report.wording import (
     GLOSSARY,
     HOW_TO_READ,
     HOW_TO_READ_AN_EVENT,
     TO_DO,
     WITHIN_CHANCE,
-    bin_sentence,
+    lower_first,
+    percent,
 )
 
 PANELS = 6
-MOST_ROWS = 20  # most rows of a table of classes or groups; its caption states the total
+MOST_ROWS = 20  # most rows of a table of classes; its caption states the total
 
 
 def page_of(found: Finding, *, prefix: str = "s") -> Page:
@@ -36,26 +31,21 @@ def page_of(found: Finding, *, prefix: str = "s") -> Page:
         found: What was found.
         prefix: Of the ids in its pictures.
     """
-    if found.events:
-        pictures = event_pictures(found.model.class_name(1), found.events, prefix=prefix)
-    else:
-        pictures = confidence_pictures(found, prefix=prefix)
-    more: list[Picture] = []
+    event, folded = bool(found.events), list[Picture]()
+    pictures = (event_pictures if event else confidence_pictures)(found, prefix=prefix)
     if found.audit is not None and off_in(found.audit.before):  # beside the groups stands what all rows are now
-        more, pictures = pictures[:-1], [groups_picture(found.audit, prefix=prefix), pictures[-1]]
+        folded, pictures = pictures[:-1], [groups_picture(found.audit, prefix=prefix), pictures[-1]]
     sections = [
         _figures(found),
         _for_whom(found),
         _all_groups(found),
-        _predicted_class(found),
-        _bins(found, more),
-        Section("Error by coverage", [risk_picture([state.curve for state in found.states], prefix=prefix)]),
+        Section("The predicted class: all figures as “evaluate” prints them", _panel_table(found)) if event else None,
+        _bins(found, folded),
         _classes(found, prefix=prefix),
-        _groups(found),
         _calibrator(found),
         _record(found),
     ]
-    how = HOW_TO_READ_AN_EVENT if found.events else HOW_TO_READ
+    how = HOW_TO_READ_AN_EVENT if event else HOW_TO_READ
     shown = [section for section in sections if section is not None]
     return Page(found.model.name, found.screen, found.advice, found.words, pictures, how, shown)
 
@@ -64,18 +54,13 @@ def overview_of(findings: Sequence[Finding]) -> Table:
     """Return the table of all models of a report, which leads to each."""
     rows = []
     for found in findings:
-        after = found.verdicts[1].headline if found.calibrated else ""
-        said = found.verdicts[0].headline + (f"; after: {after[:1].lower()}{after[1:]}" if after else "")
+        after = f"; after: {lower_first(found.verdicts[1].headline)}" if found.calibrated else ""
         eces = [found.ece[0].value, found.ece[1].value if found.calibrated else None, found.ece[-1].null_high]
-        cells = [f"{found.states[0].rows[0].n:,}", *map(_percent, [found.states[-1].diagram.accuracy, *eces])]
-        rows.append([found.model.name, *cells, f"{said}. {found.advice.headline}"])
+        cells = [f"{found.states[0].rows[0].n:,}", *map(percent, [found.states[-1].diagram.accuracy, *eces])]
+        rows.append([found.model.name, *cells, f"{found.verdicts[0].headline}{after}. {found.advice.headline}"])
     header = ["model", "rows", "accuracy", "ECE before", "ECE after", "calibrated 97.5 %", "verdict, what to do"]
     links = [f"#model-{place}" for place in range(1, len(rows) + 1)]
     return Table("All models. Follow a name to its section.", header, rows, links=links)
-
-
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.2f} %"
 
 
 def _panel_table(found: Finding) -> list[Block]:
@@ -88,31 +73,22 @@ def _panel_table(found: Finding) -> list[Block]:
             left.append(f"{last.label} is left out: its 97.5 % limit if calibrated is {limit} with so few rows.")
             continue
         # what a calibrated model shows by chance asks for nothing
-        within = last.null_high is not None and last.value <= last.null_high
+        within = last.null_high is not None and not last.significant
         todo = WITHIN_CHANCE if within else TO_DO.get(last.label.split("(")[0], "")
         rows.append((last.label, [row.value_and_interval for row in states], last.limits, todo))
     title = f"All figures, before and after {found.model.calibrated_in_short}" if found.calibrated else "All figures"
-    note = " ".join(f"{term[:1].upper()}{term[1:]}: {meaning}" for term, meaning in GLOSSARY)
-    return [table_of_states(title, "metric", rows, states=len(found.states), note=note), *left, *found.remarks]
+    return [table_of_states(title, "metric", rows, states=len(found.states), note=GLOSSARY), *left, *found.remarks]
 
 
 def _figures(found: Finding) -> Section:
-    cells = {name: state.cells for name, state in zip(("before", "after"), found.states, strict=False)}
+    table: list[Block] = []
     if found.events:
-        first: list[Block] = [event_table(found.model.class_name(1), found.events, margin=found.margin)]
-    else:
-        first = _panel_table(found)
-    return Section("", [*first, Live("act" if found.events else "answer", cells), Live("bins", cells)], folded=False)
-
-
-def _predicted_class(found: Finding) -> Section | None:
-    title = "The predicted class: all figures as “evaluate” prints them"
-    return Section(title, _panel_table(found)) if found.events else None
+        table = [event_table(found.model.class_name(1), found.events, margin=found.margin)]
+    return Section("", table or _panel_table(found), folded=False)
 
 
 def _for_whom(found: Finding) -> Section | None:
-    audit = found.audit
-    if audit is None:
+    if (audit := found.audit) is None:
         return None
     which = ", after calibration unless named before." if audit.after else "."
     title = f"Groups with the strongest evidence. Gap: mean probability − frequency{which}"
@@ -128,87 +104,88 @@ def _all_groups(found: Finding) -> Section | None:
     return Section(title, [Table("Groups, the strongest evidence first", found.audit.header, found.audit.lines)])
 
 
-def _bins(found: Finding, more: Sequence[Picture]) -> Section:
-    worst = [bin_sentence(one) for one in worst_bins(found.states[-1].diagram)]
-    after = " after calibration" if found.calibrated else ""
-    said: Block = Claims("", worst) if worst else f"No bin lies outside what is expected if calibrated{after}."
-    tables = [_bin_table(state.diagram, when) for state, when in zip(found.states, ("before", "after"), strict=False)]
-    return Section("Bins with the largest errors", [*more, said, *tables])
+def worst_bins(diagram: Diagram) -> list[Bin]:
+    """Return the three bins outside their consistency bars that contribute most to the ECE (count × gap), the largest first."""
+    return sorted((b for b in diagram.bins if b.off), key=lambda b: -b.count * abs(b.gap))[:3]
 
 
-def _bin_table(diagram: Diagram, when: str) -> Table:
-    rows = [
-        [
-            f"{100 * one.low:.5g} – {100 * one.high:.5g}", f"{one.count:,}", _percent(one.confidence), _percent(one.accuracy),
-            f"{100 * one.expect_low:.1f} – {100 * one.expect_high:.1f} %",
-            ("over-confident" if one.gap > 0 else "under-confident") if one.off else "",
-        ]
-        for one in diagram.bins
-    ]  # fmt: skip
+def _bins(found: Finding, pictures: Sequence[Picture]) -> Section:
+    said: Block = f"No bin lies outside what is expected if calibrated{' after calibration' * found.calibrated}."
+    if worst := worst_bins(found.states[-1].diagram):
+        said = Claims("", [_bin_sentence(one) for one in worst])
     header = ["confidence (%)", "rows", "mean confidence", "accuracy", "expected if calibrated", "outside"]
-    return Table(f"Bins {when}", header, rows)
+    tables = []
+    for state, when in zip(found.states, ("before", "after"), strict=False):
+        rows = [
+            [
+                f"{100 * one.low:.5g} – {100 * one.high:.5g}",
+                f"{one.count:,}",
+                percent(one.confidence),
+                percent(one.accuracy),
+                f"{100 * one.expect_low:.1f} – {100 * one.expect_high:.1f} %",
+                _side(one) if one.off else "",
+            ]
+            for one in state.diagram.bins
+        ]
+        tables.append(Table(f"Bins {when}", header, rows))
+    return Section("Bins with the largest errors", [*pictures, said, *tables])
 
 
-def _part_table(parts: Sequence[Part], kind: str, says: str, is_: str) -> Table:
-    many = f"The {MOST_ROWS} worst of {len(parts)}" if len(parts) > MOST_ROWS else f"{len(parts)}"
-    plural = kind if len(parts) == 1 else f"{kind}es" if kind == "class" else f"{kind}s"
-    after = parts[0].error_after is not None
-    rows = []
-    for part in parts[:MOST_ROWS]:
-        errors = [part.error_before, *([part.error_after] if after else [])]
-        rows.append([part.name, f"{part.n:,}", *map(_percent, [part.expected, part.observed, *errors])])
-    header = [kind, "rows", says, is_, "ECE before", *(["ECE after"] if after else [])]
-    return Table(f"{many} {plural}, the worst calibrated first.", header, rows)
+def _side(one: Bin) -> str:
+    return "over-confident" if one.gap > 0 else "under-confident"
+
+
+def _bin_sentence(one: Bin) -> str:
+    where = f"{one.count:,} rows with confidence {100 * one.low:.4g} – {100 * one.high:.4g} %"
+    means = f"mean confidence {percent(one.confidence, 1)}, accuracy {percent(one.accuracy, 1)}"
+    expected = f"{100 * one.expect_low:.1f} – {100 * one.expect_high:.1f} % expected if calibrated"
+    return f"{where}: {means}, {_side(one)} by {100 * abs(one.gap):.1f} points ({expected})."
 
 
 def _classes(found: Finding, *, prefix: str) -> Section | None:
-    if not found.classes:
+    if not (classes := found.classes):
         return None
-    last, named = found.states[-1], []  # what would be used: after calibration, if there is a calibrator
-    for part in (part for part in found.classes[:PANELS] if part.key in last.classes):
-        diagram = diagram_from(last.classes[part.key].table, edges=equal_edges())
-        named.append((f"{part.name}: ECE {_percent(diagram.ece)}", diagram))
+    rows = []
+    for one in classes[:MOST_ROWS]:
+        errors = [one.error_before, one.error_after][: len(found.states)]
+        rows.append([one.name, f"{one.n:,}", *map(percent, [one.expected, one.observed, *errors])])
+    header = ["class", "rows", "mean probability", "frequency", "ECE before", "ECE after"][: 4 + len(found.states)]
+    many = f"The {MOST_ROWS} worst of {len(classes)}" if len(classes) > MOST_ROWS else f"{len(classes)}"
+    table = Table(f"{many} classes, the worst calibrated first.", header, rows)
+    edges, named = [k / BINNING.bins for k in range(BINNING.bins + 1)], []
+    for one in classes[:PANELS]:  # as it would be used: after calibration, if there is a calibrator
+        diagram = diagram_from(found.states[-1].classes[one.key], edges=edges)
+        named.append((f"{one.name}: ECE {percent(diagram.ece)}", diagram))
     after = ", after calibration" if found.calibrated else ""
     how = f"Frequency of the class (vertical) against its probability (horizontal){after}, in the {len(named)} classes worst calibrated."
-    table = _part_table(found.classes, "class", "mean probability", "frequency")
     return Section("Class by class", [table, how, *panel_pictures(named, prefix=f"{prefix}c", event=True)])
-
-
-def _groups(found: Finding) -> Section | None:
-    how = "The figures of the whole model are computed over all rows, not averaged over groups; intervals resample whole groups."
-    if not found.groups:
-        return None
-    return Section("Group by group", [_part_table(found.groups, "group", "mean confidence", "accuracy"), how])
 
 
 def _calibrator(found: Finding) -> Section | None:
     if not found.calibrated:
         return None
-    calibrator, blocks = found.model.calibrator, [found.model.calibrated_with or "not named"]
-    if not isinstance(calibrator, Calibrator):
-        return Section("The calibrator", blocks)
-    about = " ".join((type(calibrator).__doc__ or "").split("\n\n")[0].split()).replace("``", "")
-    fitted = rows_in_sketch(calibrator.fit_rows)
-    rows = f"{fitted:,} rows" if fitted else "rows that its file does not record"
-    said = f"It was fitted on {rows}; none of them may be among the rows evaluated here."
-    evidence = found.evidence
-    if evidence is None:
-        return Section("The calibrator", [*blocks, about, said])
-    tried = [
-        [trial.name, *(f"{value:.4f}" for value in (trial.loss, trial.gain, trial.error, trial.weight))]
-        for trial in evidence.trials
-        if trial.loss < float("inf")
-    ]
-    title = "Candidates: cross-validated log-loss (nats), and the gain over doing nothing with its standard error."
-    table = Table(title, ["candidate", "log-loss (nats)", "gain (nats)", "± s.e.", "weight"], tried)
-    verdict = f"{evidence.verdict[:1].upper()}{evidence.verdict[1:]}."
-    return Section("The calibrator", [*blocks, about, verdict, said, table])
+    calibrator, blocks = found.model.calibrator, list[Block]([found.model.calibrated_with or "not named"])
+    if isinstance(calibrator, Calibrator):
+        about = " ".join((type(calibrator).__doc__ or "").split("\n\n")[0].split()).replace("``", "")
+        fitted = rows_in_sketch(calibrator.fit_rows)
+        rows = f"{fitted:,} rows" if fitted else "rows that its file does not record"
+        blocks += [about, f"It was fitted on {rows}; none of them may be among the rows evaluated here."]
+    if (evidence := found.evidence) is not None:
+        tried = [
+            [one.name, *(f"{value:.4f}" for value in (one.loss, one.gain, one.error, one.weight))]
+            for one in evidence.trials
+            if one.loss < float("inf")
+        ]
+        title = "Candidates: cross-validated log-loss (nats), and the gain over doing nothing with its standard error."
+        header = ["candidate", "log-loss (nats)", "gain (nats)", "± s.e.", "weight"]
+        blocks += [f"{evidence.verdict[:1].upper()}{evidence.verdict[1:]}.", Table(title, header, tried)]
+    return Section("The calibrator", blocks)
 
 
 def _record(found: Finding) -> Section:
     split = f", split {found.model.split}" if found.model.split else ""
     lines = [
-        f"Source: {found.source or 'in memory'}{split}",
+        f"Source: {found.model.file or 'in memory'}{split}",
         f"Data fingerprint (SHA-256): {found.fingerprint}",
         f"Margin for “large”: ECE {100 * found.margin:g} points",
         "Bins: diagrams: 15 of equal mass; histogram and ECE: 15 of equal width",

@@ -7,12 +7,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from calibrant._core.config import json_data
-from calibrant._core.constraints import Natural, checked
 from calibrant.data.checks import Data
 from calibrant.data.multilabel import MultiLabel
 from calibrant.evaluate import default_metrics, multilabel_panel, panel
 from calibrant.evaluate.multilabel import MultiLabelRow
-from calibrant.evaluate.panel import Metrics, PanelRow
+from calibrant.evaluate.panel import PanelRow
 from calibrant.metrics import Metric
 
 _NOT_PERCENT = ("proper score", "ranking")  # notions whose values are no fractions, so not shown in percent
@@ -63,6 +62,11 @@ class Row(PanelRow):
         return self.shown(self.value), self.interval + " %" if self.interval and self.percent else self.interval
 
     @property
+    def significant(self) -> bool:
+        """Whether the value lies above its 97.5 % limit if calibrated."""
+        return self.null_high is not None and self.value > self.null_high
+
+    @property
     def says_nothing(self) -> bool:
         """Whether the 97.5 % limit if calibrated is above 25 %, so that almost no value would be significant."""
         return self.percent and self.null_high is not None and self.null_high > _UNINFORMATIVE
@@ -84,15 +88,14 @@ class Row(PanelRow):
         return f"{self.shown(self.low)}{between}{self.shown(self.high)}".replace(" %", "")
 
 
-@checked
 def measure(
     data: Data | MultiLabel,
     *,
     file: str,
     split: str,
     calibrator: str | None = None,
-    metrics: Metrics | None = None,
-    draws: Natural = 1000,
+    metrics: Sequence[Metric] | None = None,
+    draws: int = 1000,
     group: str | None = None,
 ) -> list[Row]:
     """Return one row per metric.
@@ -122,17 +125,10 @@ def panel_rows(figures: Sequence[Any], metrics: Sequence[Metric], **place: Any) 
 
 def rows_of_labels(figures: Sequence[MultiLabelRow], **place: Any) -> list[Row]:
     """Return figures over several labels as rows at a ``place``: file, split and calibrator."""
-    kept = ("metric", "value", "low", "high", "n", "null_mean")
+    names = ("metric", "value", "low", "high", "n", "null_mean")
+    look: dict[str, Any] = {"null_high": None, "percent": False}
     return [
-        Row(
-            **place,
-            **{name: getattr(x, name) for name in kept},
-            null_high=None,
-            label=x.metric,
-            percent=False,
-            of_labels=x,
-        )
-        for x in figures
+        Row(**place, **look, **{name: getattr(x, name) for name in names}, label=x.metric, of_labels=x) for x in figures
     ]
 
 
