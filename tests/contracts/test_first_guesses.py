@@ -52,6 +52,7 @@ def of_classes(shown: Callable[[Any], Any]) -> Any:
 
 WORK: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {  # a guess, and the call that the pages have for it
     "ECE(10)": (lambda: ECE(10), lambda: ECE(EqualWidth(10))),
+    "ECE()(z, y)": (lambda: ECE()(Z, Y), lambda: ECE()(Predictions.from_logits(Z, Y))),
     "fit of lists": (lambda: TemperatureScaling().fit(Z.tolist(), Y.tolist()), lambda: SCALING),
     "a chain of images": (
         lambda: nn.Sequential(nn.Identity(), SCALING)(IMAGES),
@@ -79,7 +80,6 @@ WORK: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {  # a guess, and
 MAKE = "make them with Predictions.from_logits(logits, labels) or from_probs(probs, labels)"
 BINARY = "use from_binary_logits or from_binary_probs"
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {  # a guess, and what its sentence says to do
-    "ECE()(z, y)": (lambda: ECE()(Z, Y), MAKE),
     "ece(p, y)": (lambda: functional.ece(P, Y), "use from_probs"),
     "reliability(z, y)": (lambda: plot.reliability(Z, Y), MAKE),
     "FocalLoss(weight=)": (lambda: FocalLoss(2.0, weight=0.25), "one weight a class"),

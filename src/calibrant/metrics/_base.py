@@ -14,7 +14,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.metrics._sums import table_for
 from calibrant.statistics.binned import BinnedRows, calibrated_groups, error_interval
-from calibrant.statistics.design import Design
+from calibrant.statistics.design import Design, need_groups
 from calibrant.statistics.losses import Excess, MeanSums, rows_interval
 from calibrant.statistics.means import Interval
 from calibrant.statistics.null import band_of, calibrated_table, gap_band, redrawn_band
@@ -323,8 +323,8 @@ class BinnedMetric(SumMetric[BinTable | KeptRows]):
         table = self.table(data)
         if data.groups is None:
             return table
+        need_groups(data.groups, what=self, weight=data.weights)
         design = Design.of(data.scores, groups=data.groups, weight=data.weights)
-        design.require_groups(what=self)
         return replace(table, groups=GroupedGaps(self.gap_sums(data, design), design.clusters.degrees))
 
     def gap_sums(self, data: Any, design: Design) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_choice
+from calibrant._core.check import refuse, shown
 from calibrant.binning import BinTable, EqualMass
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
@@ -41,7 +41,8 @@ class ECE(BinnedMetric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice(self.norm, name="norm", choices=(1, 2))
+        if self.norm not in (1, 2):
+            raise refuse("norm 1 or 2", shown(self.norm), "choose one of them")
 
     def gap_factor(self, table: BinTable) -> float | None:
         """Return 1; None for norm 2."""

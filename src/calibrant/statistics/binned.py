@@ -172,7 +172,8 @@ def error_interval(
     plug_in = float(signed.abs().sum())
     # Row i contributes v_i (x_i 1[i in b] − d_b) with x = p − y and its part v_i of the mass, so s_b² = Σ v² x² − 2 d_b Σ v² x + d_b² Σ v²:
     # no model of how outcomes depend on probabilities or weights is needed.
-    linear, square = gap_squares(table)
+    _, p, y, pp, py = table.squares / mass**2
+    linear, square = p - y, pp - 2 * py + y  # Σ v² x and Σ v² x², of outcomes 0 and 1
     seen = (square - 2 * signed * linear + signed.square() * part.sum()).clamp_min(0)
     if groups is None:
         calibrated = table.noise / mass**2
@@ -216,12 +217,6 @@ def error_interval(
         high = max(max(plug_in - (1 - LIFT) * correction, whole) + above, plug_in)
         method = "folded-normal inversion, null-test gate"
     return Interval(plug_in * scale, low * scale, min(high * scale, 1.0), level, method)
-
-
-def gap_squares(table: BinTable) -> tuple[Tensor, Tensor]:
-    """Return Σ v² x and Σ v² x² (B,) of each bin, with x = p − y of outcomes 0 and 1 and v the rows' parts of the mass."""
-    _, p, y, pp, py = table.squares / table.mass**2
-    return p - y, pp - 2 * py + y
 
 
 def unfold(folded: Tensor, spread: Tensor) -> Tensor:

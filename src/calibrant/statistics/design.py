@@ -120,41 +120,32 @@ class Design:
         # less each group's part of the total, in proportion to its mass
         return (sums - mass[:, None] * sums.sum(dim=0)) * self.clusters.scale[:, None]
 
-    def require_groups(self, *, what: object, least: int = FEWEST) -> None:
-        """Raise if the groups are worth fewer than ``least`` of equal size; many of which one has nearly all weight are one.
 
-        Raises:
-            NoIntervalError: Then.
-        """
-        if self.unit is not None:
-            for sizes in (torch.bincount(self.unit), torch.bincount(self.unit, weights=self.share)):
-                _require_effective(sizes, what=what, least=least)
-
-
-def need_groups(groups: Tensor | None, *, what: object, least: int = FEWEST) -> None:
+def need_groups(groups: Tensor | None, *, what: object, weight: Tensor | None = None, least: int = FEWEST) -> None:
     """Raise if there are groups (N,), and too few for an interval or a null distribution.
 
     Args:
         groups: (N,) group of each row, or None.
         what: The metric, for the message.
+        weight: (N,) or None: many groups of which one has nearly all weight are one.
         least: How many of equal size are needed.
 
     Raises:
         NoIntervalError: If there are fewer, or unequal ones that are worth fewer.
     """
-    if groups is not None:
-        _require_effective(torch.unique(groups, return_counts=True)[1], what=what, least=least)
-
-
-def _require_effective(sizes: Tensor, *, what: object, least: int) -> None:
-    count, effective = len(sizes), Clusters.of(sizes).effective
-    if effective < least - 1e-6:  # rounding must not refuse ten groups of equal size
-        worth = "" if count < least else f" that are worth {effective:.1f} of equal size"
-        raise NoIntervalError(
-            f"at least {least} groups of rows for the uncertainty of {shown(what, most=200)}",
-            f"{count}{worth}",
-            f"measure on about {math.ceil(count * least / max(effective, 1.0)):,} groups like these",  # worth in proportion
-        )
+    if groups is None:
+        return
+    unit = torch.unique(groups, return_inverse=True)[1]
+    for w in (None, weight if weight is None else weight.to(unit.device)):
+        sizes = torch.bincount(unit, weights=w)
+        count, effective = len(sizes), Clusters.of(sizes).effective
+        if effective < least - 1e-6:  # rounding must not refuse ten groups of equal size
+            worth = "" if count < least else f" that are worth {effective:.1f} of equal size"
+            raise NoIntervalError(
+                f"at least {least} groups of rows for the uncertainty of {shown(what, most=200)}",
+                f"{count}{worth}",
+                f"measure on about {math.ceil(count * least / max(effective, 1.0)):,} groups like these",  # in proportion
+            )
 
 
 def need_independent(groups: Any, *, what: object) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._core.check import check_count, check_number, refuse, shown
+from calibrant._core.check import refuse, shown
 from calibrant.data.checks import Data
 from calibrant.errors import NoIntervalError
 from calibrant.statistics.enough import check_enough_errors, decided_of
@@ -49,8 +49,8 @@ def require_metric(metric: Any, *, level: float, draws: int) -> Any:
     """Return ``metric`` if it is one, and the level and the number of draws are in range."""
     if isinstance(metric, type) or not hasattr(metric, "null_band"):
         raise refuse("a metric such as ECE()", shown(metric), "pass a metric object")
-    check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
-    check_count(draws, name="draws")
+    if not 0 < level < 1 or draws < 1:
+        raise refuse("level in (0, 1) and draws ≥ 1", f"level {level} and draws {draws}", "choose others")
     return metric
 
 

@@ -26,7 +26,7 @@ from calibrant._core.check import shown
 from calibrant._core.numerics import add_records
 from calibrant.data.checks import Data
 from calibrant.errors import NoIntervalError
-from calibrant.statistics.design import Design
+from calibrant.statistics.design import Design, need_groups
 from calibrant.statistics.enough import check_enough_errors, decided_of
 from calibrant.statistics.means import (
     Interval,
@@ -179,11 +179,10 @@ def rows_interval(
     """
     if data.groups is None:
         return MeanSums.of(rows, data, excess(data)).interval(what, level=level)
-    design = Design.of(rows, groups=data.groups, weight=data.weights)
-    design.require_groups(what=what)
+    need_groups(data.groups, what=what, weight=data.weights)
     check_enough_errors(decided_of(data), weighted=data.weights is not None, what=what)
     require_finite(float(rows.sum()), what)
-    mean, _, spread = contributions(rows, design)
+    mean, _, spread = contributions(rows, Design.of(rows, groups=data.groups, weight=data.weights))
     return interval_from(mean, spread, level=level)
 
 

@@ -87,33 +87,27 @@ class Powers:
     Args:
         sums: (4, 5) Σ w^k x^j for k = 1 … 4 and j = 0 … 4.
         weighted: Whether rows have weights, else w is 1.
-        unit: What weights are divided by, a power of 2: their fourth power must not leave the range of numbers.
     """
 
     sums: Tensor
     weighted: bool
-    unit: float = 1.0
 
     @classmethod
     def of(cls, rows: Tensor, weight: Tensor | None) -> "Powers":
         """Return the sums of ``rows`` (N,)."""
         x = rows.double()
         w = torch.ones_like(x) if weight is None else weight.to(x)
-        unit = 2.0 ** math.floor(math.log2(float(w.max())))
-        powers = torch.stack([x.pow(j) for j in range(5)], dim=1)
-        weights = torch.stack([(w / unit).pow(k) for k in range(1, 5)])
-        return cls((weights @ powers).cpu(), weight is not None, unit)
+        weights, powers = torch.stack([w.pow(k) for k in range(1, 5)]), torch.stack([x.pow(j) for j in range(5)], dim=1)
+        return cls((weights @ powers).cpu(), weight is not None)
 
     def __add__(self, other: "Powers") -> "Powers":
         check_same_weights(self.weighted, other.weighted)
-        unit, order = max(self.unit, other.unit), torch.arange(1.0, 5.0, dtype=torch.float64)[:, None]
-        mine, theirs = (one.sums * (one.unit / unit) ** order for one in (self, other))
-        return Powers(mine + theirs, self.weighted, unit)
+        return Powers(self.sums + other.sums, self.weighted)
 
     @property
     def mass(self) -> float:
         """Σ w."""
-        return float(self.sums[0, 0]) * self.unit
+        return float(self.sums[0, 0])
 
     @property
     def mean(self) -> float:
@@ -132,7 +126,7 @@ class Powers:
 
     def total(self, power: int) -> float:
         """Return Σ (w / Σw)^power (x − mean)^power: of the rows' contributions to the mean."""
-        found = self.central(power, power) / float(self.sums[0, 0]) ** power
+        found = self.central(power, power) / self.mass**power
         return max(found, 0.0) if power % 2 == 0 else found
 
     def spread(self) -> Spread:
@@ -148,7 +142,7 @@ class Powers:
         found = Spread.of(self.units, square, self.total(3))
         if not self.weighted or not square:
             return found
-        independent = self.central(1, 2) / float(self.sums[0, 0]) / self.units
+        independent = self.central(1, 2) / self.mass / self.units
         # √(2 / degrees) = √Σ c⁴ / Σ c²
         ratio = min(independent / square, 1 + REACH * math.sqrt(self.total(4)) / square)
         return Spread(found.error * math.sqrt(max(ratio, 1.0)), found.skew, found.units)
