@@ -1,11 +1,23 @@
 """What the tests of studies share: a small study as a file, images as arrays, and texts as the hub has them."""
 
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor, nn
+
+from calibrant.study import train, training
+from calibrant.study.data import load_fold
+from calibrant.study.load import presets
+from calibrant.study.recipe import Recipe
+from calibrant.study.resolve import make_model
+from calibrant.study.train import Outcome, rate_factor
 
 
 def study_text(
@@ -45,3 +57,72 @@ def write_texts(folder: Path, **columns: Any) -> Path:
     for name in ("train", "test"):
         pyarrow.parquet.write_table(pa.table(columns), folder / f"{name}.parquet")
     return folder
+
+
+SMALL = study_text(
+    {"CE": '"CrossEntropyLoss"', "F": '"FocalLoss", gamma = 1'},
+    data="folds = 2",
+    model='type = "MLP"',
+    training="epochs = 3, batch = 10",
+)
+SMALL += "training = { lr = 0.5 }\n"
+
+FOLDS = study_text(
+    {"CE": '"CrossEntropyLoss"', "Focal": '"FocalLoss", gamma = 3.0'},
+    data="folds = 2, train = 40, validation = 60",
+    training="epochs = 2, batch = 20, lr = 0.05",
+)
+
+
+@cache
+def scales() -> list[tuple[str, str]]:
+    """Return every preset with every scale that it has."""
+    texts = {name: files("calibrant.study").joinpath("presets", f"{name}.toml").read_text() for name in presets()}
+    every = ("cpu", "gpu", "paper")
+    return [
+        (name, one) for name, text in texts.items() for one in tomllib.loads(text).get("scales", every) if one in every
+    ]
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "study.toml"
+    path.write_text(text)
+    return path
+
+
+def finish(recipe: Recipe, *, checkpoint: Path | None = None) -> Outcome:
+    pytest.importorskip("lightning", reason="optional package 'lightning' is not installed")
+    run = training(recipe, checkpoint=checkpoint, accelerator="cpu")
+    while True:
+        try:
+            next(run)
+        except StopIteration as end:
+            return end.value
+
+
+def by_hand(recipe: Recipe, loss: Callable[[Tensor, Tensor], Tensor] | None = None) -> Tensor:
+    """Return test logits of the same training written out with torch alone: the oracle. ``loss`` returns one value a row."""
+    rows_of = loss or partial(nn.functional.cross_entropy, reduction="none")
+    plan, fold = recipe.training, load_fold(recipe.data, seed=recipe.seed, fold=recipe.fold)
+    with torch.random.fork_rng():
+        torch.manual_seed(recipe.seed)
+        model = make_model(recipe.model, sizes=fold.sizes)
+    kinds: dict[str, Any] = {
+        "sgd": partial(torch.optim.SGD, momentum=plan.momentum), "adam": torch.optim.Adam, "adagrad": torch.optim.Adagrad
+    }  # fmt: skip
+    optimizer = kinds[plan.optimizer](model.parameters(), lr=plan.lr, weight_decay=plan.weight_decay)
+    for epoch in range(plan.epochs):
+        optimizer.param_groups[0]["lr"] = plan.lr * rate_factor(plan, epoch)
+        seed = train._mix(recipe.seed, epoch, "order")
+        order = torch.randperm(len(fold.train), generator=torch.Generator().manual_seed(seed))
+        for rows in order.split(plan.batch):
+            if plan.drop_last and len(rows) < plan.batch:
+                continue
+            inputs, labels = fold.train.batch(rows)
+            optimizer.zero_grad()
+            values = rows_of(model(inputs), labels)
+            ((values.sum() if plan.reduction == "sum" else values.mean()) * plan.loss_factor).backward()
+            if plan.clip:
+                nn.utils.clip_grad_norm_(model.parameters(), plan.clip)
+            optimizer.step()
+    return model(fold.test.batch(torch.arange(len(fold.test)))[0]).detach()

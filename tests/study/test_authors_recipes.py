@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.study.test_train import by_hand, finish
+from tests.study.samples import by_hand, finish
 from torch import Tensor, nn
 from torch.nn import functional as F
 

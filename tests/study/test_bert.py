@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 import torch
 from tests.conftest import late, needs
-from tests.study.samples import write_texts
-from tests.study.test_train import finish
+from tests.study.samples import finish, write_texts
 
 from calibrant.errors import CalibrantError, FileFormatError, InputError
 from calibrant.study import Training

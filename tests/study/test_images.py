@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.study.test_train import finish
+from tests.study.samples import finish
 
 from calibrant.errors import CalibrantError, FileFormatError, InputError
 from calibrant.metrics import ood_auroc

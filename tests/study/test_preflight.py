@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.study.test_recipe import SMALL, scales, write
+from tests.study.samples import SMALL, scales, write
 
 from calibrant.errors import CalibrantError, FileFormatError, InputError
 from calibrant.study import Store, load_study, preflight

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from tests.conftest import needs
-from tests.study.test_run import TEXT as SMALL
+from tests.study.samples import FOLDS
 
 from calibrant.errors import InputError, MissingExtraError
 from calibrant.study import Store, Study, load_study
@@ -22,7 +22,7 @@ pytestmark = [
     *(pytest.mark.filterwarnings(f"ignore::{kind}Warning") for kind in ("Future", "Resource")),  # Ray's own
 ]
 
-TEXT = SMALL.replace("folds = 2, ", "").replace("epochs = 2,", "epochs = 3, checkpoint_every = 1,")
+TEXT = FOLDS.replace("folds = 2, ", "").replace("epochs = 2,", "epochs = 3, checkpoint_every = 1,")
 
 
 @pytest.fixture(scope="module")

@@ -1,48 +1,20 @@
 """Recipes: fingerprints, TOML, and what a broken file says."""
 
-import tomllib
 from dataclasses import replace
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.study.samples import study_text
+from tests.study.samples import SMALL, write
 from torch import nn
 
 from calibrant.errors import FileFormatError, InputError
 from calibrant.losses import FocalLoss
 from calibrant.study import Training, load_study
-from calibrant.study.load import presets
 from calibrant.study.recipe import Recipe
 from calibrant.study.resolve import make_loss, make_model
 
 RECIPE = Recipe({"name": "digits"}, {"type": "MLP"}, {"type": "FocalLoss", "gamma": 3.0}, Training(1, 32))
-
-SMALL = study_text(
-    {"CE": '"CrossEntropyLoss"', "F": '"FocalLoss", gamma = 1'},
-    data="folds = 2",
-    model='type = "MLP"',
-    training="epochs = 3, batch = 10",
-)
-SMALL += "training = { lr = 0.5 }\n"
-
-
-@cache
-def scales() -> list[tuple[str, str]]:
-    """Return every preset with every scale that it has."""
-    texts = {name: files("calibrant.study").joinpath("presets", f"{name}.toml").read_text() for name in presets()}
-    every = ("cpu", "gpu", "paper")
-    return [
-        (name, one) for name, text in texts.items() for one in tomllib.loads(text).get("scales", every) if one in every
-    ]
-
-
-def write(folder: Path, text: str) -> Path:
-    path = folder / "study.toml"
-    path.write_text(text)
-    return path
 
 
 def test_a_fingerprint_depends_on_what_changes_numbers_and_not_on_the_order_of_keys() -> None:

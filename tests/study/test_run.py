@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from tests.conftest import late, needs
-from tests.study.samples import study_text
+from tests.study.samples import FOLDS
 
 from calibrant.errors import FileFormatError, FitError, InputError, UsageWarning
 from calibrant.metrics import ECE
@@ -38,17 +38,11 @@ stats = late("scipy.stats")
 
 pytestmark = needs("lightning")
 
-TEXT = study_text(
-    {"CE": '"CrossEntropyLoss"', "Focal": '"FocalLoss", gamma = 3.0'},
-    data="folds = 2, train = 40, validation = 60",
-    training="epochs = 2, batch = 20, lr = 0.05",
-)
-
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     path = tmp_path_factory.mktemp("study") / "small.toml"
-    path.write_text(TEXT)
+    path.write_text(FOLDS)
     return load_study(path)
 
 
@@ -189,7 +183,7 @@ def test_a_training_that_loses_its_worker_is_tried_again_and_finished_ones_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    text = TEXT.replace("seeds = [0, 1]", "seeds = [0, 1, 2]").replace("folds = 2, ", "")
+    text = FOLDS.replace("seeds = [0, 1]", "seeds = [0, 1, 2]").replace("folds = 2, ", "")
     text = text.replace("epochs = 2", "epochs = 3, checkpoint_every = 1")
     studies = []
     for marker in ("killed", "calm"):  # the second study's marker is there already: nothing dies
@@ -311,7 +305,7 @@ def test_a_disk_with_too_little_room_is_found_before_the_training(
 
 def test_a_run_that_cannot_begin_leaves_what_was_there(study: Study, tmp_path: Path) -> None:
     path, store = tmp_path / "small.toml", Store(tmp_path / "kept")
-    path.write_text(TEXT.replace('"digits", folds = 2', '"digitz"'))
+    path.write_text(FOLDS.replace('"digits", folds = 2', '"digitz"'))
     store.checkpoint(next(study.cells()).recipe).write_bytes(b"state")
     with pytest.raises(InputError, match="expected data set to be one of"):
         run(load_study(path), store)
@@ -321,7 +315,7 @@ def test_a_run_that_cannot_begin_leaves_what_was_there(study: Study, tmp_path: P
 
 def test_trainings_of_several_devices_are_not_started_inside_workers(tmp_path: Path) -> None:
     path = tmp_path / "small.toml"
-    path.write_text(TEXT.replace("epochs = 2", "epochs = 2, devices = 2"))
+    path.write_text(FOLDS.replace("epochs = 2", "epochs = 2, devices = 2"))
     with pytest.raises(
         InputError, match="expected devices = 1 with several workers or Ray, got 2; run it with one worker"
     ):
@@ -332,7 +326,7 @@ def test_trainings_of_several_devices_are_not_started_inside_workers(tmp_path: P
 @pytest.mark.slow
 def test_a_study_killed_in_the_middle_of_a_run_ends_with_the_same_numbers(tmp_path: Path) -> None:
     path = tmp_path / "long.toml"
-    text = TEXT.replace("seeds = [0, 1]", "seeds = [0]").replace("epochs = 2", "epochs = 50, checkpoint_every = 1")
+    text = FOLDS.replace("seeds = [0, 1]", "seeds = [0]").replace("epochs = 2", "epochs = 50, checkpoint_every = 1")
     path.write_text(text.replace("folds = 2, ", ""))
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     command = [sys.executable, "-m", "calibrant", "study", "run", str(path), "--accelerator", "cpu", "--store"]

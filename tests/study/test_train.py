@@ -1,14 +1,13 @@
 """Training: repeatable, resumable, blind to test data; each field of the recipe does what it says."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from tests.conftest import needs
+from tests.study.samples import by_hand, finish
 from torch import Tensor, nn
 
 from calibrant.data.predictions import Predictions
@@ -17,24 +16,13 @@ from calibrant.study import Training, training
 from calibrant.study import train as module
 from calibrant.study.data import Fold, load_fold
 from calibrant.study.recipe import Recipe
-from calibrant.study.resolve import make_model
-from calibrant.study.train import Outcome, make_optimizers, rate_factor
+from calibrant.study.train import Outcome, make_optimizers
 
 DATA = {"name": "digits", "train": 60, "validation": 60}
 PLAN = Training(epochs=3, batch=20, lr=0.05, momentum=0.9, checkpoint_every=1)
 RECIPE = Recipe(DATA, {"type": "MLP", "hidden": [8]}, {"type": "CrossEntropyLoss"}, PLAN)
 
 pytestmark = needs("lightning")
-
-
-def finish(recipe: Recipe, *, checkpoint: Path | None = None) -> Outcome:
-    pytest.importorskip("lightning", reason="optional package 'lightning' is not installed")
-    run = training(recipe, checkpoint=checkpoint, accelerator="cpu")
-    while True:
-        try:
-            next(run)
-        except StopIteration as end:
-            return end.value
 
 
 def same(a: Outcome, b: Outcome) -> bool:
@@ -54,34 +42,6 @@ def test_training_leaves_the_callers_random_numbers_and_threads_alone() -> None:
     finish(RECIPE)
     assert torch.equal(torch.rand(3), expected)
     assert torch.get_num_threads() == threads
-
-
-def by_hand(recipe: Recipe, loss: Callable[[Tensor, Tensor], Tensor] | None = None) -> Tensor:
-    """Return test logits of the same training written out with torch alone: the oracle. ``loss`` returns one value a row."""
-    rows_of = loss or partial(nn.functional.cross_entropy, reduction="none")
-    plan, fold = recipe.training, load_fold(recipe.data, seed=recipe.seed, fold=recipe.fold)
-    with torch.random.fork_rng():
-        torch.manual_seed(recipe.seed)
-        model = make_model(recipe.model, sizes=fold.sizes)
-    kinds: dict[str, Any] = {
-        "sgd": partial(torch.optim.SGD, momentum=plan.momentum), "adam": torch.optim.Adam, "adagrad": torch.optim.Adagrad
-    }  # fmt: skip
-    optimizer = kinds[plan.optimizer](model.parameters(), lr=plan.lr, weight_decay=plan.weight_decay)
-    for epoch in range(plan.epochs):
-        optimizer.param_groups[0]["lr"] = plan.lr * rate_factor(plan, epoch)
-        seed = module._mix(recipe.seed, epoch, "order")
-        order = torch.randperm(len(fold.train), generator=torch.Generator().manual_seed(seed))
-        for rows in order.split(plan.batch):
-            if plan.drop_last and len(rows) < plan.batch:
-                continue
-            inputs, labels = fold.train.batch(rows)
-            optimizer.zero_grad()
-            values = rows_of(model(inputs), labels)
-            ((values.sum() if plan.reduction == "sum" else values.mean()) * plan.loss_factor).backward()
-            if plan.clip:
-                nn.utils.clip_grad_norm_(model.parameters(), plan.clip)
-            optimizer.step()
-    return model(fold.test.batch(torch.arange(len(fold.test)))[0]).detach()
 
 
 @pytest.mark.parametrize(
