@@ -32,6 +32,7 @@ from calibrant.calibrators import (
     VectorScaling,
     VennAbers,
     auto,
+    one_vs_rest,
 )
 from calibrant.errors import CalibrantError, CalibrantWarning, InputError, LeakError
 from calibrant.rows import Batch, RowSource
@@ -159,7 +160,7 @@ def test_an_automatic_choice_on_a_sample_is_that_of_memory(tmp_path: Path, monke
 
 def test_what_needs_all_rows_at_once_says_how_many_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = write(tmp_path / "val", 4, parts=1)
-    monkeypatch.setattr(calibrators.one_vs_rest.venn_abers, "_MOST_SCORES", 400)
+    monkeypatch.setattr(one_vs_rest, "_MAX_SCORES", 400)
     with pytest.raises(
         InputError, match=r"expected at most 100 rows of 4 classes for VennAbers.*got 700; fit it on a random sample"
     ):

@@ -6,32 +6,30 @@ from collections.abc import Sequence
 from typing import Any
 
 from calibrant.calibrators import saved
-from calibrant.calibrators.affine.bias_scaling import BiasScaling
-from calibrant.calibrators.affine.fit import (
+from calibrant.calibrators.affine import (
     DirichletCalibration,
     MatrixScaling,
     StructuredMatrixScaling,
     StructuredVectorScaling,
     VectorScaling,
 )
-from calibrant.calibrators.affine.kernel_scaling import KernelScaling
-from calibrant.calibrators.affine.prior_shift import PriorShift
 from calibrant.calibrators.auto import AutoCalibrator
 from calibrant.calibrators.base import ByFeatures as ByFeatures  # a base class to write methods on
 from calibrant.calibrators.base import Calibrator as Calibrator  # likewise; no method itself
 from calibrant.calibrators.base import Identity
+from calibrant.calibrators.bias import BiasScaling
+from calibrant.calibrators.binned import CentredIsotonic, HistogramBinning, IsotonicCalibration, ScalingBinning
 from calibrant.calibrators.chain import Chain
 from calibrant.calibrators.convex import ConvexCalibrator as ConvexCalibrator
-from calibrant.calibrators.features.feature_scaling import FeatureScaling
-from calibrant.calibrators.features.group_scaling import GroupScaling
 from calibrant.calibrators.focal import FocalCalibration, FocalTemperatureScaling
+from calibrant.calibrators.groups import FeatureScaling, GroupScaling
+from calibrant.calibrators.kernel import KernelScaling
 from calibrant.calibrators.mixture import EnsembleTemperatureScaling
 from calibrant.calibrators.multilabel import MultiLabelCalibrator
-from calibrant.calibrators.one_vs_rest.histogram import HistogramBinning
-from calibrant.calibrators.one_vs_rest.isotonic import CentredIsotonic, IsotonicCalibration, ScalingBinning
-from calibrant.calibrators.one_vs_rest.maps import BetaCalibration, PlattScaling, SplineCalibration
-from calibrant.calibrators.one_vs_rest.venn_abers import VennAbers
+from calibrant.calibrators.one_vs_rest import BetaCalibration, PlattScaling, SplineCalibration
+from calibrant.calibrators.prior_shift import PriorShift
 from calibrant.calibrators.temperature import TemperatureScaling
+from calibrant.calibrators.venn_abers import VennAbers
 from calibrant.calibrators.wrappers import ConfidenceBinning, KeepDecision
 
 __all__ = [

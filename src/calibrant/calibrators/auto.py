@@ -19,17 +19,17 @@ from calibrant._core.check import shown as described
 from calibrant._core.config import config_of, renewed, shown
 from calibrant._core.notebook import to_html
 from calibrant._core.warn import report_progress
-from calibrant.calibrators.affine.bias_scaling import BiasScaling
-from calibrant.calibrators.affine.fit import StructuredMatrixScaling, StructuredVectorScaling
-from calibrant.calibrators.affine.kernel_scaling import KernelScaling
+from calibrant.calibrators.affine import StructuredMatrixScaling, StructuredVectorScaling
 from calibrant.calibrators.base import Calibrator, Identity
+from calibrant.calibrators.bias import BiasScaling
+from calibrant.calibrators.binned import CentredIsotonic
 from calibrant.calibrators.chain import Chain
 from calibrant.calibrators.chunks import mix_with_uniform, narrowed, with_logits, wrong_mass
 from calibrant.calibrators.focal import FocalTemperatureScaling
 from calibrant.calibrators.folds import fold_by_scores, in_random_sample
+from calibrant.calibrators.kernel import KernelScaling
 from calibrant.calibrators.mixture import EnsembleTemperatureScaling, fit_mixture_weights
-from calibrant.calibrators.one_vs_rest.isotonic import CentredIsotonic
-from calibrant.calibrators.one_vs_rest.maps import BetaCalibration, SplineCalibration
+from calibrant.calibrators.one_vs_rest import BetaCalibration, SplineCalibration
 from calibrant.calibrators.temperature import TemperatureScaling
 from calibrant.errors import CalibrantError, CalibrantWarning, FitError
 from calibrant.rows import Batch, MemoryRows, RowSource

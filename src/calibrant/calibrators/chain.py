@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._core.check import refuse, shown
-from calibrant.calibrators.affine.prior_shift import PriorShift, unweighted_logits
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.chunks import with_logits
+from calibrant.calibrators.prior_shift import PriorShift, unweighted_logits
 from calibrant.rows import RowSource
 
 

@@ -86,8 +86,9 @@ LOWEST = -100.0  # log-probabilities below this (4e-44) carry nothing, and produ
 
 
 def lift_excluded(logits: Tensor) -> Tensor:
-    """Return ``logits`` (N, K) with −inf replaced by the row's maximum − 100, so that products with it are numbers."""
-    return torch.where(torch.isneginf(logits), logits.amax(dim=1, keepdim=True) + LOWEST, logits)
+    """Return ``logits`` (N, K) with −inf replaced by the row's least other entry: times a matrix, it must not move the others."""
+    excluded = torch.isneginf(logits)
+    return torch.where(excluded, logits.masked_fill(excluded, torch.inf).amin(dim=1, keepdim=True), logits)
 
 
 def keep_excluded(answer: Tensor, logits: Tensor) -> Tensor:

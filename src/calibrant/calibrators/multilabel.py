@@ -10,7 +10,7 @@ from calibrant._core import config
 from calibrant._core.check import check_number, refuse
 from calibrant._kernel import one_thread_if_small
 from calibrant.calibrators.base import Calibrator, Learned
-from calibrant.calibrators.one_vs_rest.maps import PlattScaling
+from calibrant.calibrators.one_vs_rest import PlattScaling
 from calibrant.data.leakage import part_of, row_hashes, sketch_of
 from calibrant.data.multilabel import MultiLabel, label_names
 from calibrant.data.record import fitting_weights, need_positive

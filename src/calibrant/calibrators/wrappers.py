@@ -13,9 +13,9 @@ from calibrant._core.numerics import in_row_chunks, rank_in, sort_down
 from calibrant._objective.log_pairs import log_pair_of_top
 from calibrant.calibrators.auto import MIN_ERRORS, AutoCalibrator, check_inner, held_out
 from calibrant.calibrators.base import Calibrator, Identity
+from calibrant.calibrators.binned import CentredIsotonic
 from calibrant.calibrators.chunks import LOWEST, break_ties, narrowed, wrong_mass
-from calibrant.calibrators.one_vs_rest.isotonic import CentredIsotonic
-from calibrant.calibrators.one_vs_rest.maps import BetaCalibration, PlattScaling, SplineCalibration
+from calibrant.calibrators.one_vs_rest import BetaCalibration, PlattScaling, SplineCalibration
 from calibrant.rows import Batch, MemoryRows, RowSource
 
 _BINS = 10  # of the decision's confidence: fewer have a larger log-loss, more a larger ECE

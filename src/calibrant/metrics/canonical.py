@@ -4,11 +4,11 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from calibrant._core.check import check_choice, refuse
-from calibrant._core.minimise import Objective, minimise
 from calibrant.data.predictions import Predictions
 from calibrant.metrics._base import Metric
 from calibrant.statistics.losses import rows_interval
@@ -150,6 +150,8 @@ def _vector_scaled(p: Tensor, labels: Tensor, weight: Tensor, new: Tensor) -> Te
     The log-loss plus ridges is convex; ridges of K rows on each u_k and b_k are those of structured vector scaling (Berta et al. 2025),
     and ε = 1 / (N + 1) bounds what one saturated row can do.
     """
+    from scipy.optimize import minimize
+
     mass, classes = float(weight.sum()), p.shape[1]
     share = 1 / (mass + 1)
     x, fresh = (((1 - share) * part + share / classes).log() for part in (p, new))
@@ -157,14 +159,17 @@ def _vector_scaled(p: Tensor, labels: Tensor, weight: Tensor, new: Tensor) -> Te
     def logits(theta: Tensor, inputs: Tensor) -> Tensor:
         return inputs * (1 + theta[0] + theta[1 : 1 + classes]) + theta[1 + classes :]
 
-    def first(theta: Tensor) -> tuple[Tensor, Tensor]:
+    def value_and_gradient(parameters: np.ndarray) -> tuple[float, np.ndarray]:
+        theta = torch.from_numpy(parameters).to(x)
         log_q = torch.log_softmax(logits(theta, x), dim=1)
         residual = log_q.exp().scatter_add_(1, labels[:, None], -torch.ones_like(x[:, :1])) * weight[:, None]
         slopes = (residual * x).sum(dim=0)
-        loss = -(weight @ log_q.gather(1, labels[:, None])[:, 0])
-        return loss, torch.cat([slopes.sum()[None], slopes, residual.sum(dim=0)])
+        loss = ridge @ theta.square() - weight @ log_q.gather(1, labels[:, None])[:, 0] / mass
+        gradient = torch.cat([slopes.sum()[None], slopes, residual.sum(dim=0)]) / mass + 2 * ridge * theta
+        return float(loss), gradient.cpu().numpy()
 
     ridge = torch.full((2 * classes + 1,), classes / mass, dtype=torch.float64, device=p.device)
     ridge[0] = _SLOPE / mass
-    theta = minimise(Objective(mass, first=first, ridge=ridge), torch.zeros_like(ridge), newton_up_to=0).theta
-    return torch.softmax(logits(theta, fresh), dim=1)
+    options = {"gtol": 3e-8, "ftol": 0.0, "maxcor": 20, "maxiter": 5000}
+    found = minimize(value_and_gradient, np.zeros(len(ridge)), jac=True, method="L-BFGS-B", options=options).x
+    return torch.softmax(logits(torch.from_numpy(found).to(x), fresh), dim=1)

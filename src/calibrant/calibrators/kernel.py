@@ -1,21 +1,19 @@
 """A smooth correction of the log-probabilities that may differ from region to region: a kernel machine on a few waves."""
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from calibrant._core.constraints import Count, Positive
-from calibrant._core.minimise import Objective, at_least, minimise
-from calibrant.calibrators.affine.fit import AffineChunk, keep_excluded, log_probs_of, loss_and_residual
+from calibrant._core.check import check_count, check_number
+from calibrant.calibrators.affine import AffineRows, fit_affine, full_blocks, full_sums, log_probs_of
 from calibrant.calibrators.base import Certified
-from calibrant.calibrators.chunks import check_label_logits
+from calibrant.calibrators.chunks import check_label_logits, keep_excluded
 from calibrant.rows import Batch, RowSource
 
-_LOWEST = -12.0  # log-probabilities below this (6e-6) are alike to the kernel: how small a nothing is tells little
+_LOWEST = -12.0  # log-probabilities below this (6e-6) are alike to the kernel: there, differences carry no information
+_NEWTON_PARAMETERS = 250
 _EQUAL = 1e-12  # variance of x below which rows are equal but for rounding
-_TOLERANCE = 1e-9  # of a gradient entry of the mean log-loss: small, as a weak ridge leaves the point uncertain by it over the ridge
 
 
 class KernelScaling(Certified):
@@ -56,22 +54,15 @@ class KernelScaling(Certified):
     phases: Tensor
     coefficients: Tensor
 
-    def __init__(self, *, waves: Count = 20, ridge: Positive = 2.0, width: Positive = 0.6) -> None:
+    def __init__(self, *, waves: int = 20, ridge: float = 2.0, width: float = 0.6) -> None:
         super().__init__()
-        self.waves = waves
-        self.ridge = ridge
-        self.width = width
+        self.waves = check_count(waves, name="waves")
+        self.ridge = check_number(ridge, name="ridge", low=0, open_low=True)
+        self.width = check_number(width, name="width", low=0, open_low=True)
 
     def learned(self) -> str:
         """Return how large the correction's coefficients are."""
         return f"coefficients up to {float(self.coefficients.abs().max()):.3g}"
-
-    def _update_facts(self) -> None:
-        if not self.fitted:
-            return
-        classes, waves = self.frequencies.shape
-        if self.phases.shape != (waves,) or self.coefficients.shape != (classes, 2 * waves):
-            raise ValueError("frequencies, phases and coefficients of one number of waves were expected")
 
     def _fit(self, rows: RowSource) -> None:
         mass, device = rows.mass, rows.device
@@ -79,51 +70,25 @@ class KernelScaling(Certified):
         spread = float(rows.total(_square_distances, center)) / mass
         # the mean squared distance of two rows is twice their variance; rows that are equal but for rounding have no scale
         length = self.width * math.sqrt(2 * spread) if spread > _EQUAL else 1.0
-        frequencies = _directions(rows.classes, self.waves).to(device) / length
-        phases = center @ frequencies
-        inputs, ridge = rows.map(_KernelChunk.of, frequencies, phases), self.ridge / mass
-        first = torch.zeros(rows.classes, 2 * self.waves, dtype=torch.float64, device=device)
-        if self.fitted and self.coefficients.shape == first.shape:
-            first = self.coefficients.to(first)
-
-        def blocks() -> Tensor:
-            each, moments = (part / mass for part in inputs.total(_KernelChunk.spreads))
-            made: Tensor = at_least(each)[:, None, None] * moments
-            made.diagonal(dim1=1, dim2=2).add_(2 * ridge)
-            return made
-
-        loss = Objective(mass, first=lambda theta: inputs.total(_KernelChunk.loss_sums, theta), ridge=ridge)
-        found = minimise(loss, first.reshape(-1), newton_up_to=0, blocks=blocks, tolerance=_TOLERANCE)
-        self.frequencies, self.phases = frequencies, phases
-        self.coefficients = found.theta.view(rows.classes, -1)
+        self.frequencies = _directions(rows.classes, self.waves).to(device) / length
+        self.phases = center @ self.frequencies
+        shape, zero = (rows.classes, 2 * self.waves), torch.zeros(2 * self.waves * rows.classes).to(center)
+        start = self.coefficients.view(-1) if self.fitted and self.coefficients.shape == shape else zero
+        found = fit_affine(
+            rows.map(_kernel_rows, self.frequencies, self.phases),
+            full_sums,
+            None if len(zero) <= _NEWTON_PARAMETERS else full_blocks,
+            start,
+            ridge=torch.full_like(zero, self.ridge / mass),
+            centre=zero,
+        )
+        self.coefficients = found.theta.view(shape)
         self._certify(found.gradient, device)
 
     def _transform(self, logits: Tensor) -> Tensor:
         log_p = log_probs_of(logits)
         phi = _waves(log_p, self.frequencies.to(log_p.dtype), self.phases.to(log_p.dtype))
         return keep_excluded(log_p + phi @ self.coefficients.to(log_p.dtype).T, logits)
-
-
-@dataclass(frozen=True)
-class _KernelChunk(AffineChunk):
-    """Log-probabilities (n, K), labels and weights (n,), and waves (n, F)."""
-
-    phi: Tensor
-
-    @classmethod
-    def of(cls, chunk: Batch, frequencies: Tensor, phases: Tensor) -> "_KernelChunk":
-        log_p = log_probs_of(chunk.logits.double())
-        return cls(log_p, chunk.labels, chunk.row_weights, _waves(log_p, frequencies, phases))
-
-    def loss_sums(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """Return Σ w log-loss and its gradient (K · F,)."""
-        loss, residual = loss_and_residual(self.x + self.phi @ theta.view(self.x.shape[1], -1).T, self)
-        return loss, (residual.T @ self.phi).reshape(-1)
-
-    def spreads(self) -> tuple[Tensor, Tensor]:
-        """Return Σ w p (1 − p) (K,) and Σ w φ φᵀ (F, F)."""
-        p = self.x.exp()
-        return self.weight @ (p * (1 - p)), (self.phi * self.weight[:, None]).T @ self.phi
 
 
 def _directions(classes: int, waves: int) -> Tensor:
@@ -137,21 +102,28 @@ def _directions(classes: int, waves: int) -> Tensor:
     return torch.cat(blocks, dim=1)
 
 
-def _log_prob_points(chunk: Batch) -> Tensor:
-    """Return where the rows lie (n, K), for distances: at their log-probabilities, bounded below."""
-    return log_probs_of(chunk.logits.double()).clamp_min(_LOWEST)
-
-
 def _waves(log_p: Tensor, frequencies: Tensor, phases: Tensor) -> Tensor:
     """Return φ (n, 2M): cosines and sines, of squared length 1."""
     angle = log_p.clamp_min(_LOWEST) @ frequencies - phases
     return torch.cat([angle.cos(), angle.sin()], dim=1) / math.sqrt(frequencies.shape[1])
 
 
+def _kernel_rows(chunk: Batch, frequencies: Tensor, phases: Tensor) -> AffineRows:
+    log_p = log_probs_of(chunk.logits.double())
+    return AffineRows(
+        _waves(log_p, frequencies, phases).T.contiguous(), chunk.labels, chunk.row_weights, log_p.T.contiguous()
+    )
+
+
+def _points(chunk: Batch) -> Tensor:
+    """Return where the rows lie (n, K), for distances: at their log-probabilities, bounded below."""
+    return log_probs_of(chunk.logits.double()).clamp_min(_LOWEST)
+
+
 def _point_sums(chunk: Batch) -> Tensor:
     check_label_logits(chunk)
-    return chunk.row_weights @ _log_prob_points(chunk)
+    return chunk.row_weights @ _points(chunk)
 
 
 def _square_distances(chunk: Batch, center: Tensor) -> Tensor:
-    return chunk.row_weights @ (_log_prob_points(chunk) - center).square().sum(dim=1)
+    return chunk.row_weights @ (_points(chunk) - center).square().sum(dim=1)

@@ -5,11 +5,9 @@ import torch
 from torch import Tensor
 
 from calibrant._core.numerics import rank_in
-from calibrant.calibrators.one_vs_rest.isotonic import padded
-from calibrant.calibrators.one_vs_rest.maps import LogOddsChunk, OneVsRest, PooledScores, log_odds, pool_ties
+from calibrant.calibrators.binned import padded
+from calibrant.calibrators.one_vs_rest import OneVsRest, PooledScores, Scores, log_odds
 from calibrant.rows import RowSource
-
-_MOST_SCORES = 1 << 24  # of a stream: the maps hold every distinct score, three numbers each
 
 
 class VennAbers(OneVsRest):
@@ -45,27 +43,21 @@ class VennAbers(OneVsRest):
             InputError: If the shape is not that of ``fit``.
         """
         self.check_input(logits)
-        low, high = self._bounds(log_odds(logits))
+        low, high = (bound.T for bound in self._bounds(log_odds(logits).T.contiguous()))
         if logits.shape[1] == 2:  # the other class's answers are the complements, in the other order
             low, high = torch.cat([1 - high, low], dim=1), torch.cat([1 - low, high], dim=1)
         return low, high
 
     def _fit(self, rows: RowSource) -> None:
-        whole = LogOddsChunk.of(rows.gathered(values=_MOST_SCORES, why="VennAbers"))
-        learned = [
-            _maps(pool_ties(log_odds, hit, whole.weight))
-            for log_odds, hit in zip(whole.log_odds.T, whole.hit.T, strict=True)
-        ]
-        self.places, self.lower, self.upper = padded(learned, rows.device)
+        self.places, self.lower, self.upper = padded(map(_maps, Scores.of(rows, self).by_class()), rows.device)
 
     def _bounds(self, log_odds: Tensor) -> tuple[Tensor, Tensor]:
-        s = log_odds.T.contiguous()
         # a row between two places has the p₀ of the lower and the p₁ of the upper one; a row of the fit is at its place whatever
         # library computes its log-odds in float64
-        near = 1e-10 * (1 + s.abs().clamp(max=1e6))
-        low = self.lower.gather(1, rank_in(self.places, s + near, right=True))
-        high = self.upper.gather(1, rank_in(self.places, s - near))
-        return low.T, high.T
+        near = 1e-10 * (1 + log_odds.abs().clamp(max=1e6))
+        low = self.lower.gather(1, rank_in(self.places, log_odds + near, right=True))
+        high = self.upper.gather(1, rank_in(self.places, log_odds - near))
+        return low, high
 
     def _calibrated_log_odds(self, log_odds: Tensor) -> Tensor:
         low, high = self._bounds(log_odds)

@@ -1,0 +1,128 @@
+"""Newton's method for smooth convex losses of few parameters, many such problems at once.
+
+The search is projected onto bounds, and ends with a certificate: the largest entry of the gradient.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from calibrant.errors import FitError
+
+Derivatives = tuple[Tensor, Tensor, Tensor]
+
+_STEPS, _HALVINGS = 60, 60  # convergence is quadratic, and half a step sixty times is 1e-18 of it
+_ARMIJO = 1e-4
+_ROUNDING = 1e-13  # of a value: some hundred times what rounding a sum leaves in float64, so that less is no ascent
+# Added to the Hessian's unit diagonal, for the steps only: parameters that change nothing, such as biases that all rise by
+# the same amount, make it singular, and rounding would choose the step.
+_DAMPING = 1e-10
+_NEAR = 1e-2  # distance to a bound within which a coordinate with an outward gradient gets a step of its own
+_SHORT = 1e-3  # of the largest parameter: longer steps with hardly a gradient say that there is no minimum
+_TINY = 1e-300
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """A minimum.
+
+    Args:
+        theta: In the shape of the start.
+        value: Of the loss, summed over problems.
+        gradient: The largest entry of the gradient, without what a bound holds: the certificate.
+    """
+
+    theta: Tensor
+    value: float
+    gradient: float
+
+
+def no_minimum(got: str) -> FitError:
+    """Return the error of a search that found no minimum."""
+    remedy = "regularise more (the classes may be separable), or use more validation data"
+    return FitError("a finite minimum of the log-loss", got, remedy)
+
+
+def newton(
+    derivatives: Callable[[Tensor], Derivatives],
+    start: Tensor,
+    *,
+    low: Tensor | float = -math.inf,
+    high: Tensor | float = math.inf,
+    tolerance: float = 1e-9,
+    accepted: float = 1e-7,
+) -> Optimum:
+    """Return the certified minimum of a convex loss, or of C losses at once.
+
+    Args:
+        derivatives: From θ (P,) to the mean loss (), its gradient (P,) and its Hessian (P, P); or from (C, P) to (C,), (C, P) and
+            (C, P, P). A value that is not finite is outside of the domain.
+        start: (P,) or (C, P) float64.
+        low: Smallest θ, broadcast.
+        high: Largest θ.
+        tolerance: Of the gradient, after which one more step is taken. Convergence is quadratic there, so that it makes the point
+            itself exact, however the rows were cut into chunks.
+        accepted: Largest entry of the gradient that is no error, where rounding ends the search; inf for a rough start.
+
+    Raises:
+        FitError: If there is no finite minimum, as without a ridge, or the gradient ends above ``accepted``.
+
+    References:
+        Bertsekas 1982, Projected Newton methods for optimization problems with simple constraints, Eq. 32.
+    """
+
+    def evaluate(x: Tensor) -> Derivatives:
+        if start.dim() == 2:
+            return derivatives(x)
+        value, gradient, hessian = derivatives(x[0])
+        return value[None], gradient[None], hessian[None]
+
+    x = torch.atleast_2d(start)
+    low, high = (torch.as_tensor(end, dtype=x.dtype, device=x.device).expand_as(x) for end in (low, high))
+
+    def uncertainty(gradient: Tensor) -> float:
+        return float((x - (x - gradient).clamp(low, high)).abs().max())  # NaN is its own largest
+
+    value, gradient, hessian = evaluate(x)
+    for _ in range(_STEPS):
+        # Coordinates that are about to reach a bound are taken apart from the others: a step clipped there still descends
+        near = ((x <= low + _NEAR) & (gradient > 0)) | ((x >= high - _NEAR) & (gradient < 0))
+        step = _newton_step(hessian, gradient, ~near)
+        move = (x + step).clamp(low, high) - x
+        short = float(move.abs().max()) <= _SHORT * (1 + float(x.abs().max()))
+        # where the minimum is at infinity, the gradient vanishes, too, but steps stay long
+        if not short and uncertainty(gradient) <= _SHORT * tolerance:
+            raise no_minimum("parameters that grow without end")
+        settled = short and uncertainty(gradient) <= tolerance
+        length = torch.ones_like(value)[:, None]
+        for _ in range(_HALVINGS):
+            there = (x + length * step).clamp(low, high)
+            new = evaluate(there)
+            # Armijo: f(x + l d) ≤ f(x) + 1e-4 gᵀ (l d), with the step as the bounds clipped it, up to rounding
+            most = value + _ARMIJO * (gradient * (there - x)).sum(dim=1) + _ROUNDING * value.abs().clamp_min(1.0)
+            descends = (new[0] <= most)[:, None]
+            if bool(descends.all()):
+                break
+            length = torch.where(descends, length, length / 2)
+        x, (value, gradient, hessian) = there, new
+        if settled:
+            break
+    found = Optimum(x.view_as(start), float(value.sum()), uncertainty(gradient))
+    if not found.gradient <= accepted:
+        raise no_minimum(f"a gradient of {found.gradient:.3g}")
+    return found
+
+
+def _newton_step(hessian: Tensor, gradient: Tensor, free: Tensor) -> Tensor:
+    """Return −H⁻¹ g (C, P), in which coordinates that are not ``free`` (C, P) have no part in the others' steps."""
+    apart = free[:, :, None] & free[:, None, :] | torch.eye(free.shape[1], dtype=torch.bool, device=free.device)
+    # with D = diag(H)^−½ the step is −D (D H D)⁻¹ D g: D H D has a unit diagonal, whatever the parameters' units
+    scale = hessian.diagonal(dim1=1, dim2=2).clamp_min(_TINY).rsqrt()
+    scaled = hessian * apart * scale[:, :, None] * scale[:, None, :]
+    scaled.diagonal(dim1=1, dim2=2).add_(_DAMPING)
+    factor, _ = torch.linalg.cholesky_ex(scaled)
+    step: Tensor = -torch.cholesky_solve((gradient * scale)[:, :, None], factor)[:, :, 0] * scale
+    return step

@@ -1,0 +1,288 @@
+"""Maps by bins and steps: histogram binning of the top label, isotonic regression, and binned Platt scaling."""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant._core.check import check_choice, check_count, check_number
+from calibrant._core.numerics import in_row_chunks, rank_in
+from calibrant._objective.log_pairs import log_pair_of_top
+from calibrant.binning import Binning, EqualMass, EqualWidth, as_binning
+from calibrant.calibrators.base import Calibrator
+from calibrant.calibrators.grids import check_weights_count
+from calibrant.calibrators.one_vs_rest import OneVsRest, PooledScores, Scores, fit_logistic, slope_and_one
+from calibrant.rows import Batch, RowSource
+
+
+class HistogramBinning(Calibrator):
+    """Replace the confidence of the decided class by the accuracy of its bin on validation data (Zadrozny & Elkan 2001).
+
+    The decision is taken before and stays: the new confidence may be the smallest probability of the row, so
+    ``Predictions.calibrated_by`` carries the decision along. The other classes share the rest in their old proportions.
+
+    Args:
+        binning: ``EqualWidth(15)`` (Wang et al. 2021) or ``EqualMass(…)``, whose edges are those of the fitting data.
+        empty: What a bin without fitting rows gives: "identity" the old confidence, "midpoint" the middle of the bin,
+            "nearest" the accuracy of the nearest filled bin, the lower of two.
+        floor: New confidences stay within [floor, 1 − floor]; 0 allows a log-loss of +inf.
+
+    Attributes:
+        confidences: (B,) the new confidence of each bin; −1 where the old one is kept.
+
+    Examples:
+        >>> from calibrant.binning import EqualWidth
+        >>> z, y = torch.tensor([[2.0, 0.0]] * 4 + [[0.5, 0.0]] * 2), torch.tensor([0, 0, 0, 1, 0, 1])
+        >>> HistogramBinning(EqualWidth(5)).fit(z, y)(z[:1]).exp()
+        tensor([[0.7500, 0.2500]])
+
+    References:
+        Zadrozny & Elkan 2001. Wang et al. 2021, Rethinking Calibration of Deep Neural Networks, §3.
+    """
+
+    top_label = True
+
+    edges: Tensor
+    confidences: Tensor
+
+    def __init__(
+        self,
+        binning: Binning | int | None = None,
+        *,
+        empty: Literal["identity", "midpoint", "nearest"] = "identity",
+        floor: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.binning = EqualWidth(15) if binning is None else as_binning(binning, name="binning")
+        self.empty = check_choice(empty, name="empty", choices=("identity", "midpoint", "nearest"))
+        self.floor = check_number(floor, name="floor", low=0, high=0.5)
+
+    def learned(self) -> str:
+        """Return how many bins hold fitting rows or a rule's value."""
+        return f"filled={int((self.confidences >= 0).sum())} of {len(self.confidences)} bins"
+
+    def _fit(self, rows: RowSource) -> None:
+        if rows.weighted:
+            check_weights_count(self.binning)
+        if isinstance(self.binning, EqualMass):
+            self.edges = self.binning.edges(torch.cat(rows.collected(_confidences)))
+        else:
+            self.edges = self.binning.edges(torch.zeros(1, dtype=torch.float64, device=rows.device))
+        count, right = rows.total(_bin_sums, self.edges)
+        accuracy = torch.where(count > 0, (right / count).clamp(self.floor, 1 - self.floor), -1.0)
+        known = torch.nonzero(count)[:, 0]
+        if self.empty == "midpoint":
+            accuracy = torch.where(count > 0, accuracy, (self.edges[1:] + self.edges[:-1]) / 2)
+        elif self.empty == "nearest":
+            distance = (torch.arange(len(accuracy), device=known.device)[:, None] - known).abs()
+            accuracy = accuracy[known[distance.argmin(dim=1)]]
+        self.confidences = accuracy
+
+    def _transform(self, logits: Tensor) -> Tensor:
+        return in_row_chunks(self._transform_chunk, logits)
+
+    def _transform_chunk(self, logits: Tensor) -> Tensor:
+        log_q, log_rest, decided = log_pair_of_top(logits.double())
+        target = self.confidences[_bin_of(_confidence(logits)[0], self.edges)][:, None]
+        kept = target < 0
+        log_target = torch.where(kept, log_q.gather(1, decided), target.clamp_min(0).log())
+        log_others = torch.where(kept, log_rest, torch.log1p(-torch.where(kept, 0.5, target)))
+        others = log_q - log_rest + log_others
+        return others.scatter(1, decided, log_target).masked_fill(torch.isneginf(logits), -torch.inf).to(logits.dtype)
+
+
+def _confidence(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the float64 confidence (N,) and the class decided (N,), in the one way that fitting and applying share."""
+    z = logits.double()
+    largest, decided = z.max(dim=1, keepdim=True)
+    return torch.exp(z - largest).sum(dim=1).reciprocal(), decided[:, 0]
+
+
+def _confidences(chunk: Batch) -> Tensor:
+    return _confidence(chunk.logits)[0]
+
+
+def _bin_of(confidence: Tensor, edges: Tensor) -> Tensor:
+    """Return the index (N,) of the bin (lo, hi] that holds each confidence; beyond the ends, that of the end."""
+    return rank_in(edges[1:-1].to(confidence.device), confidence)
+
+
+def _bin_sums(chunk: Batch, edges: Tensor) -> Tensor:
+    """Return the weight of the rows and of the right ones in each bin (2, B)."""
+    confidence, decided = _confidence(chunk.logits)
+    index, weights = _bin_of(confidence, edges), chunk.row_weights
+    columns = (weights, weights * (decided == chunk.labels))
+    return torch.stack([torch.bincount(index, weights=one, minlength=len(edges) - 1) for one in columns])
+
+
+class _Piecewise(OneVsRest):
+    """One vs rest by isotonic regression: subclasses choose the knots, between which the probability is linear in the log-odds."""
+
+    places: Tensor
+    values: Tensor
+    share: Tensor
+
+    def __init__(self, *, floor: float | None = None) -> None:
+        super().__init__()
+        self.floor = None if floor is None else check_number(floor, name="floor", low=0, high=1, open_high=True)
+
+    @abstractmethod
+    def _knots(self, scores: PooledScores, blocks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return knots and their values from the scores, where their pooled blocks begin (and the end), and each score's value."""
+
+    def _fit(self, rows: RowSource) -> None:
+        from scipy.optimize import isotonic_regression
+
+        learned = []
+        for scores in Scores.of(rows, self).by_class():
+            found = isotonic_regression(scores.mean, weights=scores.mass)
+            learned.append(self._knots(scores, found.blocks, found.x))
+        self.places, self.values = padded(learned, rows.device)
+        share = 1 / (rows.mass + 1) if self.floor is None else self.floor
+        self.share = torch.tensor(share, dtype=torch.float64, device=rows.device)
+
+    def _calibrated_log_odds(self, log_odds: Tensor) -> Tensor:
+        right = rank_in(self.places, log_odds).clamp_max(self.places.shape[1] - 1)
+        left = (right - 1).clamp_min(0)
+        x0, x1 = self.places.gather(1, left), self.places.gather(1, right)
+        # beyond the ends both knots are one: 0 / 1, and not 0 / 0, whatever the precision of the runtime that serves it
+        part = ((log_odds - x0) / torch.where(x1 > x0, x1 - x0, 1.0)).clamp(0, 1)
+        p = torch.lerp(self.values.gather(1, left), self.values.gather(1, right), part).clamp(0, 1)
+        share = self.share / max(2, self.places.shape[0])
+        hit, miss = (1 - self.share) * p + share, (1 - self.share) * (1 - p) + self.share - share
+        return hit.log() - miss.log()
+
+
+def padded(learned: Iterable[tuple[Any, ...]], device: torch.device) -> Iterator[Tensor]:
+    """Yield each part of what the classes learned as one matrix (C, longest), short rows continued by their last entry."""
+    for part in zip(*learned, strict=True):
+        longest = max(map(len, part))
+        rows = [np.pad(row, (0, longest - len(row)), mode="edge") for row in part]
+        yield torch.from_numpy(np.stack(rows)).to(device)
+
+
+class IsotonicCalibration(_Piecewise):
+    """The non-decreasing map of the log-odds that fits best (pool adjacent violators), mixed with a floor.
+
+    One map for two classes, one a class against the rest, then normalised, for more. Between pooled blocks the map is
+    linear in the log-odds; equal log-odds are one place. Alone it answers 0 and 1, and its log-loss is infinite on most
+    real sets: (1 − ε) p + ε / K keeps it finite.
+
+    Args:
+        floor: ε in [0, 1); None for 1 / (N + 1). With 0 probabilities of 0 are possible.
+
+    Attributes:
+        places: (C, B) the knots, in log-odds; shorter rows repeat their last.
+        values: (C, B) the probability at each.
+
+    Examples:
+        >>> import torch
+        >>> z, y = torch.tensor([[0.0, 2.0], [0.0, -1.0], [0.0, 1.0], [0.0, -2.0]]), torch.tensor([1, 0, 0, 0])
+        >>> IsotonicCalibration(floor=0.0).fit(z, y).values.tolist()
+        [[0.0, 0.0, 1.0, 1.0]]
+
+    References:
+        Zadrozny, Elkan 2002, Transforming Classifier Scores into Accurate Multiclass Probability Estimates, §3, §5.
+    """
+
+    def _knots(self, scores: PooledScores, blocks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        ends = np.stack([blocks[:-1], blocks[1:] - 1], axis=1).ravel()  # the first and the last place of each block
+        return scores.places[ends], values[ends]
+
+
+class CentredIsotonic(_Piecewise):
+    """Isotonic regression interpolated linearly between the centres of the pooled blocks.
+
+    A step of isotonic regression is an artefact of few data: the centred map rises strictly between the centres of the
+    first and the last block, so it keeps the order of rows where isotonic regression ties them.
+
+    Args:
+        floor: ε in [0, 1) of (1 − ε) p + ε / K; None for 1 / (N + 1). With 0 probabilities of 0 are possible.
+
+    Attributes:
+        places: (C, B) the centres, in log-odds; shorter rows repeat their last.
+        values: (C, B) the probability at each.
+
+    Examples:
+        >>> import torch
+        >>> z, y = torch.tensor([[0.0, 2.0], [0.0, -1.0], [0.0, 1.0], [0.0, -2.0]]), torch.tensor([1, 0, 0, 0])
+        >>> CentredIsotonic(floor=0.0).fit(z, y).places.tolist()
+        [[-0.6666666666666666, 2.0]]
+
+    References:
+        Oron, Flournoy 2017, Centered Isotonic Regression, §2.2.
+    """
+
+    def _knots(self, scores: PooledScores, blocks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        first = blocks[:-1]
+        centres = np.add.reduceat(scores.places * scores.mass, first) / np.add.reduceat(scores.mass, first)
+        return centres, values[first]
+
+
+class ScalingBinning(OneVsRest):
+    """Platt scaling, then in each of ``bins`` bins of equal mass the mean of the scaled probabilities (Kumar et al. 2019).
+
+    Few answers, each of which can be checked by counting, at less variance than histogram binning, since a bin's answer
+    is a mean of scaled probabilities and not of labels. One map for two classes, one a class against the rest for more.
+
+    Args:
+        bins: How many, ≥ 1.
+
+    Attributes:
+        coefficients: (C, 2) slope and bias of the scaling.
+        edges: (C, bins − 1) in scaled log-odds, a place on an edge belongs to the bin below.
+        values: (C, bins) the log-odds answered.
+
+    Examples:
+        >>> z, y = torch.tensor([[0.0, 2.0], [0.0, -1.0], [0.0, 1.0], [0.0, -2.0]]), torch.tensor([1, 0, 1, 0])
+        >>> ScalingBinning(2).fit(z, y).values.shape
+        torch.Size([1, 2])
+
+    References:
+        Kumar, Liang, Ma 2019, Verified Uncertainty Calibration, §4, Algorithm 1 (all three steps on the same rows).
+    """
+
+    coefficients: Tensor
+    edges: Tensor
+    values: Tensor
+
+    def __init__(self, bins: int = 10) -> None:
+        super().__init__()
+        self.bins = check_count(bins, name="bins")
+
+    def _fit(self, rows: RowSource) -> None:
+        from scipy.special import expit, logit
+
+        scores = Scores.of(rows, self)
+        self.coefficients = fit_logistic(scores, slope_and_one, ridge=1e-3, centre=(1.0, 0.0))
+        scaled = replace(scores, log_odds=self._scaled(scores.log_odds)).by_class()
+        bins = [mean_bins(one.places, expit(one.places), one.mass, bins=self.bins) for one in scaled]
+        learned = [(np.append(edges, np.inf), logit(means)) for edges, means in bins]  # +inf after the edges
+        edges, self.values = padded(learned, rows.device)
+        self.edges = edges[:, :-1]
+
+    def _scaled(self, log_odds: Tensor) -> Tensor:
+        return log_odds * self.coefficients[:, :1] + self.coefficients[:, 1:]
+
+    def _calibrated_log_odds(self, log_odds: Tensor) -> Tensor:
+        return self.values.gather(1, rank_in(self.edges, self._scaled(log_odds)))
+
+
+def mean_bins(places: np.ndarray, p: np.ndarray, mass: np.ndarray, *, bins: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the edges (B − 1,) and the mean p (B,) of at most ``bins`` bins of equal mass.
+
+    Args:
+        places: (M,) ascending and distinct; one belongs to the bin in which the middle of its mass falls.
+        p: (M,) at each.
+        mass: (M,) at each.
+        bins: How many, ≥ 1.
+    """
+    middle = (mass.cumsum() - mass / 2) / mass.sum()
+    index = (middle * bins).astype(np.int64).clip(max=bins - 1)
+    first = np.flatnonzero(np.diff(index, prepend=-1))  # of each bin that holds any
+    means = np.add.reduceat(mass * p, first) / np.add.reduceat(mass, first)
+    return (places[first[1:] - 1] + places[first[1:]]) / 2, means

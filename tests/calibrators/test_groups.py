@@ -1,0 +1,245 @@
+"""Scaling by columns: an independent logistic regression, autograd, groups by hand, the choice of strength, and what is refused."""
+
+import math
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.conftest import late
+from tests.draws import drawn
+from torch import Tensor
+
+from calibrant import Predictions, load
+from calibrant.calibrators import Calibrator, FeatureScaling, GroupScaling, TemperatureScaling
+from calibrant.errors import InputError
+from calibrant.metrics import NLL
+
+linear_model = late("sklearn.linear_model")
+
+F64 = torch.float64
+MAKE: dict[str, Any] = {
+    "groups": lambda: GroupScaling(["site"], strength=1.0),
+    "numbers": lambda: FeatureScaling(["age"]),
+}
+
+
+@cache
+def fitting() -> Predictions:
+    """Return rows of which half are always right and half are right by chance, as either column says."""
+    z, _ = drawn(400, 3)
+    site = torch.arange(400) % 2
+    y = torch.where(site == 0, z.argmax(dim=1), torch.arange(400) % 3)
+    age = 5 * site + torch.arange(400) % 7 / 7
+    return Predictions.from_logits(z, y, features={"site": ["a", "b"] * 200, "age": age})
+
+
+@cache
+def fitted(name: str) -> Calibrator:
+    return MAKE[name]().fit(fitting())
+
+
+def answers(rows: int, seed: int) -> Predictions:
+    """Return scores of answers whose probability of being right is σ(0.5 s − 0.8 (length − 5) / 3 + 0.2 s (length − 5) / 3)."""
+    rng = np.random.default_rng(seed)
+    s, length = rng.normal(size=rows) * 2, rng.integers(1, 11, rows)
+    z = (length - 5) / 3
+    right = rng.random(rows) < 1 / (1 + np.exp(-(0.5 * s - 0.8 * z + 0.2 * s * z)))
+    kind = np.where(rng.random(rows) < 0.5, "a", "b")
+    return Predictions.from_binary_logits(torch.tensor(s), right.astype(int), features={"length": length, "kind": kind})
+
+
+def grouped(rows: int = 3000, *, effect: float = 1.0, seed: int = 0, columns: int = 1) -> Predictions:
+    """Return logits whose groups are over-confident, biased and calibrated, more so with ``effect``."""
+    rng = np.random.default_rng(seed)
+    z, codes = rng.normal(size=(rows, 3)) * 2, rng.integers(0, 3, size=(rows, columns))
+    slope = np.exp(-0.5 * effect * (codes == 0)).prod(axis=1)
+    true = z * slope[:, None] + effect * (codes == 1).sum(axis=1)[:, None] * np.eye(3)[0]
+    y = (true + rng.gumbel(size=true.shape)).argmax(axis=1)  # drawn from softmax(true)
+    names = np.array(["low", "mid", "high"])
+    return Predictions.from_logits(z, y, features={f"c{at}": names[codes[:, at]] for at in range(columns)})
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_other_columns_than_those_of_the_fit_are_refused(name: str) -> None:
+    wrong: dict[str, Any] = {
+        "expected the feature '(site|age)', got 'other'; pass it by this name": {"other": [1, 2]},
+        "expected features of 2 rows, got 1": {"site": ["a"], "age": [1.0]},
+        "expected features as a dict of name → column": ["a", "b"],
+        "give missing entries a name of their own": {"site": ["a", None], "age": ["x", None]},
+        f"expected the features that {type(fitted(name)).__name__} was fitted on, got none": None,
+    }
+    for words, features in wrong.items():
+        with pytest.raises(InputError, match=words):
+            fitted(name)(torch.zeros(2, 3), features)
+    with pytest.raises(InputError, match="expected predictions with features for this calibrator, got none"):
+        Predictions.from_logits(torch.zeros(2, 3), [0, 1]).calibrated_by(fitted(name))
+
+
+@pytest.mark.parametrize("make", [GroupScaling, FeatureScaling])
+def test_columns_that_cannot_be_fitted_are_refused(make: Any) -> None:
+    with pytest.raises(InputError, match="expected the feature 'absent', got 'age', 'site'; pass"):
+        make(["absent"]).fit(fitting())
+    for columns in ("x", [], ["x", "x"]):
+        with pytest.raises(InputError, match=r'a list of distinct names, got .*; write \["region", "sex"\]'):
+            make(columns)
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_the_scale_of_weights_is_nothing(name: str) -> None:
+    data, times = fitting(), 1 + torch.arange(400) % 3
+
+    def answer(scale: float) -> Tensor:
+        rows = replace(data, weights=times.double() * scale)
+        return torch.softmax(MAKE[name]().fit(rows)(data.logits, data.features), dim=1)
+
+    torch.testing.assert_close(answer(0.1), answer(30.0), rtol=0, atol=1e-6)
+
+
+# By numbers.
+
+
+def test_two_classes_are_the_logistic_regression_of_scores_features_and_products() -> None:
+    data = answers(2000, 0)
+    s, length = (data.logits[:, 1] - data.logits[:, 0]).numpy(), data.features["length"].double().numpy()
+    z = (length - length.mean()) / length.std()
+    columns = np.stack([s, s * z, z], axis=1)
+    peer = linear_model.LogisticRegression(C=np.inf, tol=1e-10, max_iter=10_000).fit(
+        columns, data.need_labels().numpy()
+    )
+    ours = FeatureScaling(["length"], ridge=1e-9).fit(data)
+    p = data.calibrated_by(ours, allow_fit_rows=True).probs[:, 1]
+    np.testing.assert_allclose(p, peer.predict_proba(columns)[:, 1], atol=2e-5)  # its prior on a₀, b₀: 1e-3 rows
+    assert ours.gradient < 1e-7
+
+
+def test_features_gain_on_rows_not_seen_and_their_origin_is_nothing() -> None:
+    data, test = answers(1000, 1), answers(4000, 2)
+    ours, plain = FeatureScaling().fit(data), TemperatureScaling().fit(data)
+    assert "features length)" in repr(ours)  # of all columns that of numbers
+    assert NLL()(test.calibrated_by(ours)) < NLL()(test.calibrated_by(plain)) - 0.05
+    moved = replace(test, features={"length": test.features["length"] + 1000})
+    torch.testing.assert_close(FeatureScaling().fit(moved).slopes, FeatureScaling().fit(test).slopes)
+
+
+def test_with_more_classes_each_row_has_a_temperature_of_its_own() -> None:
+    rng = torch.Generator().manual_seed(0)
+    z, length = 2 * torch.randn(6000, 5, generator=rng, dtype=F64), torch.arange(6000) % 2
+    temperature = 1.0 + 2 * length
+    y = torch.multinomial(torch.softmax(z / temperature[:, None], dim=1), 1, generator=rng)[:, 0]
+    data = Predictions.from_logits(z, y, features={"length": length})
+    after = data.calibrated_by(FeatureScaling().fit(data), allow_fit_rows=True).logits
+    found = (z[:2, 0] - z[:2, 1]) / (after[:2, 0] - after[:2, 1])
+    assert found.tolist() == pytest.approx([1.0, 3.0], rel=0.1)
+
+
+def test_features_beyond_their_range_are_held_at_its_end() -> None:
+    ours, z = FeatureScaling(["length"]).fit(answers(500, 4)), torch.tensor([[0.0, 1.0]])
+    assert torch.equal(ours(z, {"length": [10]}), ours(z, {"length": [10_000]}))
+    assert torch.equal(ours(z, {"length": [1]}), ours(z, {"length": [-3]}))
+
+
+def test_separable_and_constant_features_have_a_finite_fit() -> None:
+    length = torch.arange(200)
+    data = Predictions.from_logits(
+        torch.zeros(200, 2), (length >= 100).long(), features={"x": length}, unchecked_kind=True
+    )
+    after = data.calibrated_by(FeatureScaling().fit(data), allow_fit_rows=True)
+    assert bool(torch.isfinite(after.logits).all())
+    assert bool((after.predicted == data.labels).all())
+    rows = answers(400, 5)
+    constant = Predictions.from_logits(rows.logits, rows.labels, features={"c": torch.full((400,), 1e9) / 3})
+    with_it = constant.calibrated_by(FeatureScaling().fit(constant), allow_fit_rows=True)
+    bare = FeatureScaling().fit(rows.logits, rows.labels)
+    torch.testing.assert_close(with_it.logits, bare(rows.logits), rtol=0, atol=1e-9)
+    assert not bare.needs_features
+
+
+def test_what_cannot_be_a_feature_is_refused() -> None:
+    data = answers(100, 6)
+    with pytest.raises(InputError, match="numbers in the feature 'kind', got names"):
+        FeatureScaling(["kind"]).fit(data)
+    holed = Predictions.from_logits(data.logits, data.labels, features={"x": [math.nan] * 100})
+    with pytest.raises(InputError, match="finite numbers in the feature 'x'"):
+        FeatureScaling().fit(holed)
+    with pytest.raises(InputError, match="two classes for a bias"):
+        FeatureScaling(bias=True).fit(torch.randn(50, 3), torch.arange(50) % 3)
+
+
+# By groups.
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_groups_are_at_the_optimum_of_their_definition(columns: int) -> None:
+    data = grouped(600, columns=columns)
+    ours = GroupScaling(strength=2.0).fit(data)
+    codes = torch.cat([one.codes(data.features, 600)[:, None] + 3 * at for at, one in enumerate(ours._known)], dim=1)
+    unit = TemperatureScaling(prior=0.5).fit(data).temperature
+
+    def objective(theta: Tensor) -> Tensor:  # slopes and biases of all rows, then of each group
+        own = theta[0] + theta[1:][codes].sum(dim=1)
+        ridge = theta[1:].square().sum() + theta[0, 1:].square().sum()
+        logits = own[:, :1] * data.logits / unit + own[:, 1:]
+        return torch.nn.functional.cross_entropy(logits, data.need_labels()) + 2.0 / 600 * ridge
+
+    theta = torch.cat([ours.slopes[:, None] * unit, ours.biases], dim=1)
+    assert float(torch.func.grad(objective)(theta).abs().max()) < 1e-5  # a ridge of 1e-3 rows on the slope is left out
+    assert ours.gradient < 1e-8
+
+
+def test_two_groups_by_hand() -> None:
+    z, y = torch.tensor([[2.0, 0.0]]).repeat(400, 1), [0] * 180 + [1] * 20 + [0] * 120 + [1] * 80
+    data = Predictions.from_logits(z, y, features={"site": [-7] * 200 + [3] * 200})
+    free = data.calibrated_by(GroupScaling(strength=1e-6).fit(data), allow_fit_rows=True).probs[[0, -1], 0]
+    assert free.tolist() == pytest.approx([0.9, 0.6], abs=1e-4)
+    held = GroupScaling(strength=1e9).fit(data)
+    p = data.calibrated_by(held, allow_fit_rows=True).probs[[0, -1], 0]
+    assert p.tolist() == pytest.approx([0.75, 0.75], abs=0.01)  # the temperature has a prior
+    assert [one.value for one in held.groups] == ["-7", "3"]
+
+
+def test_groups_gain_where_there_are_any_and_not_where_there_are_none() -> None:
+    data, fresh = grouped(1500), grouped(seed=1)
+    ours, whole = GroupScaling().fit(data), TemperatureScaling().fit(data)
+    assert ours.strength_used < 100
+    assert NLL()(fresh.calibrated_by(ours)) < NLL()(fresh.calibrated_by(whole)) - 0.01
+    temperatures = {one.value: one.temperature for one in ours.groups}
+    assert temperatures["low"] == pytest.approx(np.exp(0.5), rel=0.15)
+    assert temperatures["high"] == pytest.approx(1.0, rel=0.15)
+    mid = next(one.bias for one in ours.groups if one.value == "mid")
+    assert mid[0] - (mid[1] + mid[2]) / 2 == pytest.approx(0.9, abs=0.25)  # of 1: shrunk, and its logits are steeper
+    none = [GroupScaling().fit(grouped(200, effect=0.0, seed=seed)) for seed in range(3)]
+    apart = [one for one in none if math.isfinite(one.strength_used)]
+    assert len(apart) <= 1
+    one = next(one for one in none if one not in apart)
+    plain = TemperatureScaling(prior=0.5).fit(grouped(200, effect=0.0, seed=none.index(one)))
+    assert one.temperature == pytest.approx(plain.temperature)
+
+
+def test_columns_add_up_and_a_new_category_is_none(tmp_path: Path) -> None:
+    data = grouped(4000, columns=2)
+    ours, z = GroupScaling(strength=0.1).fit(data), data.logits[:1]
+    ours.save(tmp_path / "c.safetensors")
+    for calibrator in (ours, load(tmp_path / "c.safetensors")):
+        one, other, both, none = (
+            calibrator(z, {"c0": [a], "c1": [b]}) for a, b in (("low", "?"), ("?", "mid"), ("low", "mid"), ("new", "?"))
+        )
+        torch.testing.assert_close(both - none, (one - none) + (other - none))
+        assert not torch.allclose(one, none)
+        torch.testing.assert_close(none, z * ours.slopes[0] + ours.biases[0])
+
+
+@pytest.mark.parametrize(
+    ("features", "words"),
+    [
+        ({"x": np.linspace(0, 1, 60)}, "numpy.digitize"),
+        ({"x": np.arange(60) * 10**6, "y": np.arange(60)}, "at most 1024 parameters, got 120 groups .* leave out"),
+    ],
+)
+def test_groups_that_cannot_be_fitted_are_refused(features: dict[str, Any], words: str) -> None:
+    z = torch.randn(60, 20, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(InputError, match=words):
+        GroupScaling().fit(Predictions.from_logits(z, torch.arange(60) % 20, features=features))
