@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from calibrant import functional, losses
+from calibrant._core.config import parameters_of
 from calibrant.calibrators import FocalCalibration, TemperatureScaling
+from calibrant.losses.loss import LossOptions
 
 LOSSES: dict[str, tuple[Callable[..., losses.Loss], list[dict[str, Any]]]] = {
     "focal_loss": (losses.FocalLoss, [{"gamma": 0.5}, {"gamma": 3.0, "detach_weight": True}]),
@@ -57,9 +59,8 @@ def test_it_is_the_module(
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_it_takes_what_the_module_takes(name: str) -> None:
-    of_function = inspect.signature(getattr(functional, name)).parameters
-    of_module = inspect.signature(LOSSES[name][0]).parameters
-    assert set(of_function) - {"logits", "labels"} == set(of_module)
+    of_function = {*inspect.signature(getattr(functional, name)).parameters} - {"logits", "labels", "options"}
+    assert of_function | {*LossOptions.__annotations__} == {*parameters_of(LOSSES[name][0])}
 
 
 def test_their_own_defaults() -> None:

@@ -14,17 +14,16 @@ A new score is a subclass that implements ``value``; unless it also implements `
 """
 
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from calibrant._core.check import check_number
-from calibrant._core.constraints import Fits, Kind, NonNegative, PublicCalls
 from calibrant._core.numerics import LOG_OF_UNDERFLOW, log1mexp
 from calibrant.errors import RangeError
 
@@ -49,11 +48,7 @@ def check_focal_gamma(gamma: Any, *, name: str = "gamma") -> float:
     return number
 
 
-FOCAL_GAMMA = Fits(check_focal_gamma, "> −1")
-FocalGamma = Annotated[float, FOCAL_GAMMA]
-
-
-class TrueClassScore(metaclass=PublicCalls):
+class TrueClassScore(ABC):
     """A function φ of the true class's probability; subclasses implement ``value``."""
 
     @abstractmethod
@@ -135,7 +130,10 @@ class FocalScore(TrueClassScore):
         0.1733
     """
 
-    gamma: FocalGamma
+    gamma: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gamma", check_focal_gamma(self.gamma))
 
     def value(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return −(1 − p)^γ log p; 0 at p = 1 for γ > 0."""
@@ -177,7 +175,10 @@ class InverseFocalScore(TrueClassScore):
         1.0397
     """
 
-    gamma: NonNegative
+    gamma: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gamma", check_number(self.gamma, name="gamma", low=0))
 
     def value(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return −(1 + p)^γ log p."""
@@ -198,11 +199,6 @@ class InverseFocalScore(TrueClassScore):
         # p log p, written so that both its value and its derivative are 0 at log p = −∞
         plogp = p * log_p.clamp_min(torch.finfo(log_p.dtype).min)
         return self.gamma * torch.log1p(p) + torch.log1p(self.gamma * plogp / (1 + p))
-
-
-AnyScore = Annotated[
-    TrueClassScore, Kind(TrueClassScore, "pass one such as FocalScore(2.0)", "a score of calibrant.scores")
-]
 
 
 def focal_log_slope(log_p: Tensor, log_not_p: Tensor, gamma: float | Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from calibrant import Predictions, losses
-from calibrant._core.config import build, config_of, renewed
+from calibrant._core.config import build, config_of, parameters_of, renewed
 from calibrant.errors import InputError
 from calibrant.losses import BatchPenalty, Loss, Penalty
 from calibrant.testing import check_loss
@@ -299,7 +299,7 @@ def test_it_works_without_gradients_and_on_non_contiguous_logits(name: str) -> N
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "Weighted"])  # its terms have them
 def test_the_three_common_arguments_are_keywords_with_torchs_defaults(name: str) -> None:
-    parameters = inspect.signature(getattr(losses, name)).parameters
+    parameters = parameters_of(getattr(losses, name))
     for argument, default in {"reduction": "mean", "weight": None, "ignore_index": -100}.items():
         assert parameters[argument].kind is inspect.Parameter.KEYWORD_ONLY
         assert parameters[argument].default == default

@@ -5,8 +5,7 @@ would wait for the device (there the kernels have their own check), and in a com
 """
 
 from dataclasses import dataclass
-from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +20,6 @@ from calibrant._core.check import (
     refuse,
     refuse_layout,
 )
-from calibrant._core.constraints import Fits, Integer
 from calibrant._core.numerics import row_chunks
 from calibrant._objective import true_class
 from calibrant._objective.statistics import SMALL
@@ -29,6 +27,7 @@ from calibrant.errors import InputError
 from calibrant.scores import log_probs_from_nll
 
 Reduction = Literal["mean", "sum", "none"]
+REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
 
 SOFT_LOSSES = "CrossEntropyLoss, LabelSmoothingLoss, BrierLoss, FocalLoss"
 _LARGE = 1 << 22  # number of logits on an accelerator from which a pass over them costs more than its launch
@@ -333,16 +332,6 @@ def check_class_weights(
             got = f"{weight.reshape(-1)[at].item():g} for {per} {at}"
             raise refuse(f"finite {name} ≥ 0", got, "choose such weights")
     return weight
-
-
-ClassWeight = Annotated[
-    Tensor,
-    Fits(
-        partial(check_class_weights, per="class"),
-        "of shape (K,), finite and ≥ 0",
-    ),
-]
-IgnoredLabel = Annotated[int, Integer(1 - (1 << 63))]
 
 
 def check_rows(values: Any, *, name: str, like: Tensor | None = None) -> Tensor:

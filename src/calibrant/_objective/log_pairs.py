@@ -1,13 +1,12 @@
 """(log q, log(1 − q)) of every class, and normalisation, accurate at every margin of the logits."""
 
 import math
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from calibrant._core.check import check_dense, check_floating, check_matrix, refuse
-from calibrant._core.constraints import Fits
 
 _SUM_TOLERANCE = 1e-3  # log-probabilities that went through float16 still sum to 1 within this
 
@@ -27,9 +26,6 @@ def check_log_probs(values: Any, *, name: str = "log_probs") -> Tensor:
     return log_probs
 
 
-LogProbs = Annotated[Tensor, Fits(check_log_probs, "(N, K), each row the logarithms of a distribution")]
-
-
 def check_values(values: Any, *, name: str) -> Tensor:
     """Return ``values`` if ``check_floating`` accepts it and it holds data: a tensor on the meta device holds none."""
     return check_dense(check_floating(values, name=name), name=name)
@@ -42,10 +38,6 @@ def check_class_axis(values: Any, *, name: str = "logits") -> Tensor:
         got = f"shape {tuple(logits.shape)}"
         raise refuse(f"{name} of shape (…, K) with K ≥ 2", got, "pass one row a sample, one column a class")
     return logits
-
-
-ClassLogits = Annotated[Tensor, Fits(check_class_axis, "(…, K) with K ≥ 2")]
-Floating = Annotated[Tensor, Fits(check_floating, "of a floating dtype")]
 
 
 def broadcastable(one: torch.Size, other: torch.Size) -> bool:

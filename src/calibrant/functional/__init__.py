@@ -5,13 +5,12 @@ three arguments of ``torch.nn.functional.cross_entropy``: ``reduction``, ``weigh
 0-dimensional float64 tensor without gradient. Each is a call of the class that has the formula.
 """
 
-from typing import Annotated, Literal, Unpack
+from typing import Literal, Unpack
 
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_floating, refuse
-from calibrant._core.constraints import NonNegative, Number, Positive, checked, takes
+from calibrant._core.check import check_floating, check_number, refuse
 from calibrant._objective.batch import class_axis_of
 from calibrant._objective.log_pairs import broadcastable
 from calibrant.binning import EqualWidth
@@ -35,15 +34,12 @@ __all__ = [
     "temperature_scale",
 ]
 
-_takes_options = takes(reduction="mean", ignore_index=-100)
 
-
-@_takes_options
 def focal_loss(
     logits: Tensor,
     labels: Tensor,
     *,
-    gamma: NonNegative = 2.0,
+    gamma: float = 2.0,
     detach_weight: bool = False,
     **options: Unpack[LossOptions],
 ) -> Tensor:
@@ -75,12 +71,11 @@ def focal_loss(
     return FocalLoss(gamma, detach_weight, **options).forward(logits, labels)
 
 
-@_takes_options
 def inverse_focal_loss(
     logits: Tensor,
     labels: Tensor,
     *,
-    gamma: NonNegative = 1.0,
+    gamma: float = 1.0,
     detach_weight: bool = False,
     **options: Unpack[LossOptions],
 ) -> Tensor:
@@ -112,7 +107,6 @@ def inverse_focal_loss(
     return InverseFocalLoss(gamma, detach_weight, **options).forward(logits, labels)
 
 
-@_takes_options
 def brier_loss(logits: Tensor, labels: Tensor, **options: Unpack[LossOptions]) -> Tensor:
     """Return the Brier score Σ_k (p_k − [k = y])², in [0, 2]; for target probabilities q, Σ_k (p_k − q_k)².
 
@@ -137,12 +131,11 @@ def brier_loss(logits: Tensor, labels: Tensor, **options: Unpack[LossOptions]) -
     return BrierLoss(**options).forward(logits, labels)
 
 
-@_takes_options
 def label_smoothing_loss(
     logits: Tensor,
     labels: Tensor,
     *,
-    smoothing: Annotated[float, Number(-1, 1, open_low=True, open_high=True)] = 0.1,
+    smoothing: float = 0.1,
     spread: Literal["all", "others"] = "all",
     **options: Unpack[LossOptions],
 ) -> Tensor:
@@ -171,7 +164,6 @@ def label_smoothing_loss(
     return LabelSmoothingLoss(smoothing, spread, **options).forward(logits, labels)
 
 
-@checked
 def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
     """Return the share of rows whose largest logit is the label's.
 
@@ -186,7 +178,6 @@ def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
     return _measured(Accuracy(), logits, labels)
 
 
-@checked
 def nll(logits: Tensor, labels: Tensor) -> Tensor:
     """Return the mean of −log p of the label, in nats; +inf if a label has probability 0.
 
@@ -201,7 +192,6 @@ def nll(logits: Tensor, labels: Tensor) -> Tensor:
     return _measured(NLL(), logits, labels)
 
 
-@checked
 def brier(logits: Tensor, labels: Tensor) -> Tensor:
     """Return the mean of Σ_k (p_k − y_k)², between 0 and 2.
 
@@ -219,7 +209,6 @@ def brier(logits: Tensor, labels: Tensor) -> Tensor:
     return _measured(Brier(), logits, labels)
 
 
-@checked
 def ece(logits: Tensor, labels: Tensor, *, bins: int = 15) -> Tensor:
     """Return the expected calibration error Σ_b |B_b|/N · |accuracy − confidence| in bins of equal width.
 
@@ -238,7 +227,6 @@ def ece(logits: Tensor, labels: Tensor, *, bins: int = 15) -> Tensor:
     return _measured(ECE(EqualWidth(bins)), logits, labels)
 
 
-@checked
 def ace(logits: Tensor, labels: Tensor, *, bins: int = 15) -> Tensor:
     """Return the average calibration error: the unweighted mean of |accuracy − confidence| over non-empty bins.
 
@@ -257,8 +245,7 @@ def ace(logits: Tensor, labels: Tensor, *, bins: int = 15) -> Tensor:
     return _measured(ACE(EqualWidth(bins)), logits, labels)
 
 
-@checked
-def temperature_scale(logits: Tensor, temperature: Tensor | Positive) -> Tensor:
+def temperature_scale(logits: Tensor, temperature: Tensor | float) -> Tensor:
     """Return ``logits`` / T, whose softmax is less confident for T > 1 and more confident for T < 1.
 
     Args:
@@ -289,11 +276,10 @@ def temperature_scale(logits: Tensor, temperature: Tensor | Positive) -> Tensor:
             got = f"shapes {tuple(temperature.shape)} and {tuple(logits.shape)}"
             remedy = "pass a number, or one value a row as (N, 1)"
             raise refuse("a temperature that broadcasts against the logits", got, remedy)
-    inverse = 1 / temperature
-    return logits * (inverse.to(logits.dtype) if isinstance(inverse, Tensor) else inverse)
+        return logits * (1 / temperature).to(logits.dtype)
+    return logits * (1 / check_number(temperature, name="temperature", low=0, open_low=True))
 
 
-@checked
 def focal_calibration_map(logits: Tensor, gamma: float) -> Tensor:
     """Return log p, p_j ∝ q_j / [(1 − q_j)^γ (1 + γ u(q_j))], q = softmax(logits), u(q) = −q log q / (1 − q).
 

@@ -2,21 +2,18 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Self, Unpack
+from typing import Self, Unpack
 
 import torch
 from torch import Tensor, distributed, nn
 
-from calibrant._core.constraints import Bins, Kind, NonNegative, Number, Positive, Real
+from calibrant._core.check import check_count, check_number
 from calibrant._core.numerics import apply_in_precision
 from calibrant.binning import EqualMass
-from calibrant.data.pairs import Pairs
-from calibrant.data.predictions import Predictions
+from calibrant.data.checks import Data
 from calibrant.errors import InputError
 from calibrant.losses.loss import LossOptions, WeightedNLL
 from calibrant.scores import power_of_rest
-
-Labelled = Annotated[Predictions | Pairs, Kind((Predictions, Pairs), "pass Predictions.from_logits(logits, labels)")]
 
 
 class AdaFocalLoss(WeightedNLL):
@@ -57,19 +54,21 @@ class AdaFocalLoss(WeightedNLL):
 
     def __init__(
         self,
-        bins: Bins = 15,
-        rate: NonNegative = 1.0,
-        switch: NonNegative = 0.2,
-        gamma_min: Annotated[float, Number(high=0, open_high=True)] = -2.0,
-        gamma_max: Positive = 20.0,
-        gamma_init: Real = 1.0,
+        bins: int = 15,
+        rate: float = 1.0,
+        switch: float = 0.2,
+        gamma_min: float = -2.0,
+        gamma_max: float = 20.0,
+        gamma_init: float = 1.0,
         detach_weight: bool = False,
         **options: Unpack[LossOptions],
     ) -> None:
         super().__init__(detach_weight, **options)
-        self.bins, self.rate, self.gamma_min, self.gamma_max = bins, rate, gamma_min, gamma_max
-        self.switch = Number(0, min(-gamma_min, gamma_max)).check(switch, "switch", self)
-        self.gamma_init = Number(gamma_min, gamma_max).check(gamma_init, "gamma_init", self)
+        self.bins, self.rate = check_count(bins, name="bins"), check_number(rate, name="rate", low=0)
+        self.gamma_min = check_number(gamma_min, name="gamma_min", high=0, open_high=True)
+        self.gamma_max = check_number(gamma_max, name="gamma_max", low=0, open_low=True)
+        self.switch = check_number(switch, name="switch", low=0, high=min(-gamma_min, gamma_max))
+        self.gamma_init = check_number(gamma_init, name="gamma_init", low=gamma_min, high=gamma_max)
         self.register_buffer("gammas", torch.full((bins,), self.gamma_init, dtype=torch.float64))
         self.register_buffer("edges", torch.arange(bins + 1, dtype=torch.float64) / bins)
         self.register_buffer("updates", torch.tensor(0))
@@ -84,7 +83,7 @@ class AdaFocalLoss(WeightedNLL):
         return self
 
     @torch.no_grad()
-    def update(self, validation: Labelled) -> None:
+    def update(self, validation: Data) -> None:
         """Update each bin's γ from the bin's calibration error on ``validation``, and the edges from its confidences.
 
         γ ← γ·e^{λE} if γ > 0, γ·e^{−λE} otherwise, with E = confidence − accuracy in the bin; then the sign switch, then

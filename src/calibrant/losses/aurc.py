@@ -5,10 +5,11 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from calibrant._core.constraints import Bins, Level, Positive
+from calibrant._core.check import check_count, check_number
 from calibrant._objective.true_class import confidence_with_logits, row_nll
 from calibrant.binning import EqualWidth
-from calibrant.losses.adafocal import Labelled, gathered
+from calibrant.data.checks import Data
+from calibrant.losses.adafocal import gathered
 from calibrant.losses.loss import LossOptions, RowLoss
 
 
@@ -46,26 +47,26 @@ class AURCLoss(RowLoss):
 
     def __init__(
         self,
-        quantile: Level = 0.5,
-        bins: Bins = 64,
-        width: Positive = 0.05,
+        quantile: float = 0.5,
+        bins: int = 64,
+        width: float = 0.05,
         detach_weight: bool = False,
         **options: Unpack[LossOptions],
     ) -> None:
         super().__init__(**options)
-        self.quantile = quantile
-        self.bins = bins
-        self.width = width
+        self.quantile = check_number(quantile, name="quantile", low=0, high=1, open_low=True, open_high=True)
+        self.bins = check_count(bins, name="bins")
+        self.width = check_number(width, name="width", low=0, open_low=True)
         self.detach_weight = detach_weight
         self.register_buffer("shares", torch.full((bins,), 1 / bins, dtype=torch.float64))
         self.register_buffer("updates", torch.tensor(0))
 
     @torch.no_grad()
-    def update(self, validation: Labelled) -> None:
+    def update(self, validation: Data) -> None:
         """Set the distribution of confidences.
 
         Args:
-            validation: Labelled predictions of the current network, in evaluation mode. In distributed training each
+            validation: Data predictions of the current network, in evaluation mode. In distributed training each
                 process passes its own part, and every process updates from all parts together.
         """
         confidence, correct = gathered(validation.confidence.cpu(), validation.correct.double().cpu())

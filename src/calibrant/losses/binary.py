@@ -1,17 +1,23 @@
 """Multi-label losses: (N, L) logits of sigmoids, with one term per label; the base class and three losses."""
 
-from abc import abstractmethod
-from typing import Annotated, Any, Literal, TypedDict, Unpack
+from abc import ABC, abstractmethod
+from typing import Any, TypedDict, Unpack, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calibrant._core.check import check_floating, check_number, kind_of, refuse
+from calibrant._core.check import check_choice, check_floating, check_number, kind_of, refuse
 from calibrant._core.config import shown
-from calibrant._core.constraints import Fits, NonNegative, Number, PublicCalls
-from calibrant._objective.batch import Reduction, can_be_read, check_class_weights, check_tensors, reduce_rows
-from calibrant.losses.cross_entropy import uniform_part
+from calibrant._objective.batch import (
+    REDUCTIONS,
+    Reduction,
+    can_be_read,
+    check_class_weights,
+    check_tensors,
+    reduce_rows,
+)
+from calibrant.losses.cross_entropy import Spread, uniform_part
 from calibrant.scores import FocalScore, weighted_nll
 
 MISSING = -1
@@ -24,17 +30,14 @@ def check_pos_weight(weight: Any, *, name: str = "pos_weight") -> Tensor:
     return check_class_weights(weight, name=name, scalar=True, per="label")
 
 
-PosWeight = Annotated[Tensor, Fits(check_pos_weight, "of shape (L,) or (), finite and ≥ 0")]
-
-
 class BinaryOptions(TypedDict, total=False):
     """The options that all multi-label losses have."""
 
-    pos_weight: PosWeight | None
+    pos_weight: Tensor | float | None
     reduction: Reduction
 
 
-class BinaryLoss(nn.Module, metaclass=PublicCalls):
+class BinaryLoss(nn.Module, ABC):
     """Base class of multi-label losses, called on (N, L) logits and labels; subclasses return the loss of one outcome.
 
     The term of a label t in [0, 1] is pos_weight · t · ψ(p) + (1 − t) · ψ(1 − p), where p = σ(logit) and ψ(q) is the
@@ -57,10 +60,10 @@ class BinaryLoss(nn.Module, metaclass=PublicCalls):
 
     pos_weight: Tensor | None
 
-    def __init__(self, *, pos_weight: PosWeight | None = None, reduction: Reduction = "mean") -> None:
+    def __init__(self, *, pos_weight: Tensor | float | None = None, reduction: Reduction = "mean") -> None:
         super().__init__()
-        self.reduction: Reduction = reduction
-        self.register_buffer("pos_weight", pos_weight)
+        self.reduction: Reduction = check_choice(reduction, name="reduction", choices=REDUCTIONS)
+        self.register_buffer("pos_weight", None if pos_weight is None else check_pos_weight(pos_weight))
 
     def extra_repr(self) -> str:
         """Show the arguments that are not the defaults."""
@@ -195,14 +198,14 @@ class BinaryFocalLoss(BinaryLoss):
 
     def __init__(
         self,
-        gamma: NonNegative,
-        pos_weight: PosWeight | None = None,
+        gamma: float,
+        pos_weight: Tensor | float | None = None,
         *,
         detach_weight: bool = False,
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__(pos_weight=pos_weight, reduction=reduction)
-        self.gamma = gamma
+        self.gamma = check_number(gamma, name="gamma", low=0)
         self.detach_weight = detach_weight
 
     def outcome_loss(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
@@ -230,13 +233,13 @@ class BinaryLabelSmoothingLoss(BinaryLoss):
 
     def __init__(
         self,
-        smoothing: Annotated[float, Number(0, 1, open_high=True)],
-        spread: Literal["all", "others"] = "all",
+        smoothing: float,
+        spread: Spread = "all",
         **options: Unpack[BinaryOptions],
     ) -> None:
         super().__init__(**options)
-        self.smoothing = smoothing
-        self.spread = spread
+        self.smoothing = check_number(smoothing, name="smoothing", low=0, high=1, open_high=True)
+        self.spread: Spread = check_choice(spread, name="spread", choices=get_args(Spread))
 
     def outcome_loss(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return −(1 − u/2) log p − u/2 · log(1 − p), u being the weight of the uniform distribution."""

@@ -1,10 +1,10 @@
 """Cross-entropy weighted by the distance of the probabilities from the label."""
 
-from typing import Annotated, Unpack
+from typing import Unpack
 
 from torch import Tensor
 
-from calibrant._core.constraints import NonNegative, Number
+from calibrant._core.check import check_number
 from calibrant._objective.statistics import Distance, positive_power, with_bounded_gradient
 from calibrant._objective.true_class import row_nll
 from calibrant.losses.loss import LossOptions, RowLoss
@@ -32,14 +32,14 @@ class BSCELoss(RowLoss):
 
     def __init__(
         self,
-        gamma: NonNegative = 2.0,
-        norm: Annotated[float, Number(1)] = 2.0,
+        gamma: float = 2.0,
+        norm: float = 2.0,
         detach_weight: bool = True,
         **options: Unpack[LossOptions],
     ) -> None:
         super().__init__(**options)
-        self.gamma = gamma
-        self.norm = norm
+        self.gamma = check_number(gamma, name="gamma", low=0)
+        self.norm = check_number(norm, name="norm", low=1)
         self.detach_weight = detach_weight
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:

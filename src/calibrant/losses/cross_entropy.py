@@ -1,16 +1,18 @@
 """Losses whose target is a distribution over classes: cross-entropy, label smoothing, and the Brier score."""
 
-from typing import Annotated, Literal, Unpack
+from typing import Literal, Unpack, get_args
 
 import torch
 from torch import Tensor
 
-from calibrant._core.constraints import Number
+from calibrant._core.check import check_choice, check_number
 from calibrant._core.warn import warn_user
 from calibrant._objective.statistics import CrossEntropy, Distance, promoted
 from calibrant._objective.true_class import row_nll, soft_pair
 from calibrant.errors import UsageWarning
 from calibrant.losses.loss import LossOptions, RowLoss
+
+Spread = Literal["all", "others"]  # over all classes, or over those that are not the label
 
 
 class CrossEntropyLoss(RowLoss):
@@ -59,19 +61,19 @@ class LabelSmoothingLoss(RowLoss):
 
     def __init__(
         self,
-        smoothing: Annotated[float, Number(-1, 1, open_low=True, open_high=True)],
-        spread: Literal["all", "others"] = "all",
+        smoothing: float,
+        spread: Spread = "all",
         **options: Unpack[LossOptions],
     ) -> None:
         super().__init__(**options)
-        self.smoothing = smoothing
+        self.smoothing = check_number(smoothing, name="smoothing", low=-1, high=1, open_low=True, open_high=True)
         if self.smoothing < 0:
             warn_user(
                 f"expected smoothing ≥ 0, got {self.smoothing:g}: the loss is unbounded below, so training may diverge; "
                 "choose 0 or more",
                 UsageWarning,
             )
-        self.spread = spread
+        self.spread: Spread = check_choice(spread, name="spread", choices=get_args(Spread))
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return −Σ_k t_k log p_k (N,) for the smoothed target t."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._core.constraints import NonNegative
+from calibrant._core.check import check_number
 from calibrant._core.numerics import row_chunks
 from calibrant._objective.batch import true_class_log_probs
 from calibrant._objective.statistics import in_blocks
@@ -37,9 +37,9 @@ class DualFocalLoss(RowLoss):
         Tao, Dong, Xu 2023, Dual Focal Loss for Calibration, Eq. 5.
     """
 
-    def __init__(self, gamma: NonNegative = 5.0, detach_weight: bool = False, **options: Unpack[LossOptions]) -> None:
+    def __init__(self, gamma: float = 5.0, detach_weight: bool = False, **options: Unpack[LossOptions]) -> None:
         super().__init__(**options)
-        self.gamma = gamma
+        self.gamma = check_number(gamma, name="gamma", low=0)
         self.detach_weight = detach_weight
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from calibrant._core.constraints import Count, Epoch, Level, NonNegative
+from calibrant._core.check import check_count, check_number
 from calibrant._core.numerics import log1mexp
 from calibrant._core.warn import warn_user
 from calibrant._objective.batch import true_class_log_probs
@@ -76,7 +76,7 @@ class InverseFocalLoss(ScoreLoss):
 
     score_type = InverseFocalScore
 
-    def __init__(self, gamma: NonNegative, detach_weight: bool = False, **options: Unpack[LossOptions]) -> None:
+    def __init__(self, gamma: float, detach_weight: bool = False, **options: Unpack[LossOptions]) -> None:
         super().__init__(gamma, detach_weight, **options)
         # φ′(p) = −(1 + p)^(γ − 1) (γ log p + (1 + p)/p) is above 0 on an interval of p once γ exceeds the limit
         if self.gamma > INVERSE_FOCAL_LIMIT and not self.detach_weight:
@@ -113,8 +113,8 @@ class ScheduledFocalLoss(WeightedNLL):
 
     def __init__(
         self,
-        gammas: Sequence[NonNegative],
-        milestones: Sequence[Count],
+        gammas: Sequence[float],
+        milestones: Sequence[int],
         detach_weight: bool = False,
         **options: Unpack[LossOptions],
     ) -> None:
@@ -124,9 +124,9 @@ class ScheduledFocalLoss(WeightedNLL):
         self.register_buffer("gamma", torch.tensor(self.gammas[0], dtype=torch.float64))
         self.register_buffer("epoch", torch.tensor(0))
 
-    def set_epoch(self, epoch: Epoch) -> None:
+    def set_epoch(self, epoch: int) -> None:
         """Set γ to that of ``epoch`` (≥ 0)."""
-        self.epoch.fill_(epoch)
+        self.epoch.fill_(check_count(epoch, name="epoch", low=0))
         # as many milestones are passed as stages
         self.gamma.fill_(self.gammas[sum(milestone <= epoch for milestone in self.milestones)])
 
@@ -160,8 +160,8 @@ class SampleDependentFocalLoss(WeightedNLL):
 
     def __init__(
         self,
-        gammas: Sequence[NonNegative] = (5.0, 3.0),
-        thresholds: Sequence[Level] = (0.2,),
+        gammas: Sequence[float] = (5.0, 3.0),
+        thresholds: Sequence[float] = (0.2,),
         detach_weight: bool = False,
         **options: Unpack[LossOptions],
     ) -> None:
@@ -205,13 +205,13 @@ class FocalCalibrationLoss(RowLoss):
     def __init__(
         self,
         gamma: float = 3.0,
-        strength: NonNegative = 1.0,
+        strength: float = 1.0,
         detach_weight: bool = False,
         **options: Unpack[LossOptions],
     ) -> None:
         super().__init__(**options)
         self.gamma, self.detach_weight = FocalScore(gamma).gamma, detach_weight
-        self.strength = strength
+        self.strength = check_number(strength, name="strength", low=0)
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return (1 − p_y)^γ · (−log p_y) + λ Σ_k (p_k − [k = y])² (N,)."""

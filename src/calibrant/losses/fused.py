@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 
-from calibrant._core.check import check_floating, kind_of, refuse
-from calibrant._core.constraints import Count, checked
+from calibrant._core.check import check_count, check_floating, kind_of, refuse
 from calibrant._core.numerics import slices
 from calibrant._objective.batch import check_class_weights, check_tensors
 from calibrant.errors import InputError
@@ -42,12 +41,11 @@ class FusedLinearLoss(nn.Module):
         tensor(0.3255, grad_fn=<_FusedBackward>)
     """
 
-    @checked
-    def __init__(self, loss: Loss, *, chunk: Count | None = None) -> None:
+    def __init__(self, loss: Loss, *, chunk: int | None = None) -> None:
         super().__init__()
         _Summand.all_of(loss)
         self.loss = loss
-        self.chunk = chunk
+        self.chunk = None if chunk is None else check_count(chunk, name="chunk")
 
     def extra_repr(self) -> str:
         """Show the chunk, if one was given."""

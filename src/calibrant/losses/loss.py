@@ -8,7 +8,7 @@ To write your own, subclass ``RowLoss`` with one method:
             return nll + 1 - torch.exp(-nll)
 """
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import ClassVar, Protocol, TypedDict, TypeVar, Unpack, cast, runtime_checkable
@@ -17,14 +17,13 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._core import config
-from calibrant._core.check import check_number, refuse, shown
-from calibrant._core.constraints import NonNegative, PublicCalls
+from calibrant._core.check import check_choice, check_number, refuse, shown
 from calibrant._objective.batch import (
+    REDUCTIONS,
     Batch,
-    ClassWeight,
-    IgnoredLabel,
     Places,
     Reduction,
+    check_class_weights,
     check_rows,
     no_soft_form,
     reduce_rows,
@@ -39,17 +38,14 @@ T = TypeVar("T", int, float)
 
 
 class LossOptions(TypedDict, total=False):
-    """The options that all losses have: ``def __init__(self, gamma: float, **options: Unpack[LossOptions])``.
-
-    ``inspect.signature`` of such a loss names them, with the defaults of ``Loss``.
-    """
+    """The options that all losses have: ``def __init__(self, gamma: float, **options: Unpack[LossOptions])``."""
 
     reduction: Reduction
-    weight: ClassWeight | None
-    ignore_index: IgnoredLabel
+    weight: Tensor | None
+    ignore_index: int
 
 
-class Loss(nn.Module, metaclass=PublicCalls):
+class Loss(nn.Module, ABC):
     """Base class of losses called on (logits, labels).
 
     Args:
@@ -66,13 +62,15 @@ class Loss(nn.Module, metaclass=PublicCalls):
     weight: Tensor | None
 
     def __init__(
-        self, *, reduction: Reduction = "mean", weight: ClassWeight | None = None, ignore_index: IgnoredLabel = -100
+        self, *, reduction: Reduction = "mean", weight: Tensor | None = None, ignore_index: int = -100
     ) -> None:
         super().__init__()
-        self.reduction: Reduction = reduction
+        self.reduction: Reduction = check_choice(reduction, name="reduction", choices=REDUCTIONS)
         self.ignore_index = ignore_index
         # a buffer moves with the module and is saved with it
-        self.register_buffer("weight", weight)
+        self.register_buffer(
+            "weight", None if weight is None else check_class_weights(weight, name="weight", per="class")
+        )
 
     def extra_repr(self) -> str:
         """Show the arguments that are not the defaults."""
@@ -205,9 +203,9 @@ class ScoreLoss(WeightedNLL):
 
     score_type: ClassVar[type[FocalScore | InverseFocalScore]]
 
-    def __init__(self, gamma: NonNegative, detach_weight: bool = False, **options: Unpack[LossOptions]) -> None:
+    def __init__(self, gamma: float, detach_weight: bool = False, **options: Unpack[LossOptions]) -> None:
         super().__init__(detach_weight, **options)
-        self.gamma = self.score_type(gamma).gamma
+        self.gamma = self.score_type(check_number(gamma, name="gamma", low=0)).gamma
 
     @property
     def score(self) -> FocalScore | InverseFocalScore:
@@ -221,7 +219,7 @@ class ScoreLoss(WeightedNLL):
 
 def stages(gammas: Sequence[float], ends: Sequence[T], *, between: str) -> tuple[tuple[float, ...], tuple[T, ...]]:
     """Return γ of each stage and the ends between stages, if there is one γ more than ends and the ends increase."""
-    gammas, ends = tuple(gammas), tuple(ends)
+    gammas, ends = tuple(check_number(gamma, name="each of gammas", low=0) for gamma in gammas), tuple(ends)
     if len(gammas) != len(ends) + 1:
         raise refuse(f"one more of gammas than {between}", f"{len(gammas)} and {len(ends)}", "give a γ for each stage")
     if any(later <= earlier for earlier, later in pairwise(ends)):

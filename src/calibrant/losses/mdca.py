@@ -4,7 +4,6 @@ from typing import Unpack
 
 from torch import Tensor
 
-from calibrant._core.constraints import NonNegative
 from calibrant._objective.statistics import ClassSums
 from calibrant.losses.penalty import BatchPenalty, PenaltyOptions
 
@@ -30,7 +29,7 @@ class MDCALoss(BatchPenalty):
         Network Calibration, Eq. 3.
     """
 
-    def __init__(self, strength: NonNegative = 1.0, **options: Unpack[PenaltyOptions]) -> None:
+    def __init__(self, strength: float = 1.0, **options: Unpack[PenaltyOptions]) -> None:
         super().__init__(strength, **options)
 
     def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,11 +1,11 @@
 """Maximum mean calibration error of a batch, as a penalty."""
 
-from typing import Annotated, Literal, Unpack
+from typing import Literal, Unpack
 
 import torch
 from torch import Tensor
 
-from calibrant._core.constraints import NonNegative, Number
+from calibrant._core.check import check_choice, check_number
 from calibrant._objective.true_class import confidence_with_logits
 from calibrant.losses.penalty import BatchPenalty, PenaltyOptions
 
@@ -41,16 +41,16 @@ class MMCELoss(BatchPenalty):
 
     def __init__(
         self,
-        strength: NonNegative = 2.0,
-        kernel_width: Annotated[float, Number(0.01)] = 0.4,
+        strength: float = 2.0,
+        kernel_width: float = 0.4,
         weighted: bool = True,
         normalisation: Literal["kumar", "torrvision"] = "kumar",
         **options: Unpack[PenaltyOptions],
     ) -> None:
         super().__init__(strength, **options)
-        self.kernel_width = kernel_width
+        self.kernel_width = check_number(kernel_width, name="kernel_width", low=0.01)
         self.weighted = weighted
-        self.normalisation = normalisation
+        self.normalisation = check_choice(normalisation, name="normalisation", choices=("kumar", "torrvision"))
 
     def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``logits`` for the base, and MMCE () of the batch."""

@@ -7,15 +7,15 @@ To write your own, subclass ``RowPenalty``, or ``BatchPenalty`` if the penalty d
             return logits, logits.var(dim=1)
 """
 
+import math
 from abc import abstractmethod
-from typing import Annotated, Unpack
+from typing import ClassVar, Unpack
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._core.check import refuse
-from calibrant._core.constraints import Kind, NonNegative, Number, Real
+from calibrant._core.check import check_number, refuse
 from calibrant._core.warn import warn_user
 from calibrant._objective.batch import Batch, reduce_rows
 from calibrant._objective.statistics import Entropy, Largest, Margin, Norm
@@ -23,13 +23,11 @@ from calibrant.errors import InputError, UsageWarning
 from calibrant.losses.cross_entropy import CrossEntropyLoss
 from calibrant.losses.loss import Loss, LossOptions, RowLoss
 
-AnyLoss = Annotated[Loss, Kind(Loss, "pass one, or None", "a loss of calibrant.losses")]
-
 
 class PenaltyOptions(LossOptions, total=False):
     """The options that all penalties have beside their strength."""
 
-    base: AnyLoss | None
+    base: Loss | None
 
 
 class Penalty(Loss):
@@ -47,8 +45,9 @@ class Penalty(Loss):
     """
 
     has_row_terms = True
+    lowest_strength: ClassVar[float] = 0.0
 
-    def __init__(self, strength: NonNegative, *, base: AnyLoss | None = None, **options: Unpack[LossOptions]) -> None:
+    def __init__(self, strength: float, *, base: Loss | None = None, **options: Unpack[LossOptions]) -> None:
         own = CrossEntropyLoss(**options)
         if base is None:
             base = own
@@ -58,7 +57,7 @@ class Penalty(Loss):
             )
         # the base's options hold for the sum, so that both terms are reduced over the same rows
         super().__init__(reduction=base.reduction, weight=base.weight, ignore_index=base.ignore_index)
-        self.strength = strength
+        self.strength = check_number(strength, name="strength", low=self.lowest_strength)
         self.base = base
         if self.reduction == "none" and not self.has_row_terms:
             raise InputError(
@@ -213,9 +212,11 @@ class LpNormLoss(RowPenalty):
         Well-Calibrated Predictive Uncertainty.
     """
 
-    def __init__(self, strength: Real, p: Annotated[float, Number(1)] = 1.0, **options: Unpack[PenaltyOptions]) -> None:
+    lowest_strength = -math.inf
+
+    def __init__(self, strength: float, p: float = 1.0, **options: Unpack[PenaltyOptions]) -> None:
         super().__init__(strength, **options)
-        self.p = p
+        self.p = check_number(p, name="p", low=1)
         if self.strength < 0:
             warn_user(
                 f"expected strength ≥ 0, got {self.strength:g}: the loss rewards large logits and is unbounded below, so "
@@ -255,16 +256,16 @@ class ACLSLoss(RowPenalty):
 
     def __init__(
         self,
-        strength: NonNegative = 0.1,
-        margin: NonNegative = 10.0,
-        top: NonNegative = 1.0,
-        others: NonNegative = 0.1,
+        strength: float = 0.1,
+        margin: float = 10.0,
+        top: float = 1.0,
+        others: float = 0.1,
         **options: Unpack[PenaltyOptions],
     ) -> None:
         super().__init__(strength, **options)
-        self.margin = margin
-        self.top = top
-        self.others = others
+        self.margin = check_number(margin, name="margin", low=0)
+        self.top = check_number(top, name="top", low=0)
+        self.others = check_number(others, name="others", low=0)
 
     def penalty(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``logits`` for the base, and λ₁ max(0, z_top − m)² + λ₂ mean_k max(0, z_top − z_k − m)² (N,)."""
@@ -298,11 +299,9 @@ class MarginLabelSmoothingLoss(RowPenalty):
         Liu et al. 2022, The Devil is in the Margin: Margin-based Label Smoothing for Network Calibration, Eq. 9.
     """
 
-    def __init__(
-        self, strength: NonNegative = 0.1, margin: NonNegative = 10.0, **options: Unpack[PenaltyOptions]
-    ) -> None:
+    def __init__(self, strength: float = 0.1, margin: float = 10.0, **options: Unpack[PenaltyOptions]) -> None:
         super().__init__(strength, **options)
-        self.margin = margin
+        self.margin = check_number(margin, name="margin", low=0)
 
     def penalty(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``logits`` for the base, and mean_k max(0, max_j z_j − z_k − m) (N,)."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._core.constraints import NonNegative
+from calibrant._core.check import check_number
 from calibrant._objective.log_pairs import finite_floor, log_pairs
 from calibrant.losses.loss import LossOptions, RowLoss
 from calibrant.scores import FocalScore
@@ -35,9 +35,9 @@ class ProperFocalLoss(RowLoss):
         Komisarenko & Kull 2024, Propositions 2 and 4.
     """
 
-    def __init__(self, gamma: NonNegative, **options: Unpack[LossOptions]) -> None:
+    def __init__(self, gamma: float, **options: Unpack[LossOptions]) -> None:
         super().__init__(**options)
-        self.gamma = gamma
+        self.gamma = check_number(gamma, name="gamma", low=0)
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return φ(q_y) (N,)."""

@@ -1,11 +1,11 @@
 """The calibration error of a batch in bins with soft membership, as a penalty."""
 
-from typing import Annotated, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
-from calibrant._core.constraints import Bins, NonNegative, Number, Positive
+from calibrant._core.check import check_count, check_number
 from calibrant._objective.true_class import confidence_with_logits
 from calibrant.losses.penalty import BatchPenalty, PenaltyOptions
 
@@ -36,16 +36,16 @@ class SoftBinnedECELoss(BatchPenalty):
 
     def __init__(
         self,
-        strength: NonNegative = 1.0,
-        bins: Bins = 15,
-        temperature: Positive = 0.01,
-        norm: Annotated[float, Number(1)] = 2.0,
+        strength: float = 1.0,
+        bins: int = 15,
+        temperature: float = 0.01,
+        norm: float = 2.0,
         **options: Unpack[PenaltyOptions],
     ) -> None:
         super().__init__(strength, **options)
-        self.bins = bins
-        self.temperature = temperature
-        self.norm = norm
+        self.bins = check_count(bins, name="bins")
+        self.temperature = check_number(temperature, name="temperature", low=0, open_low=True)
+        self.norm = check_number(norm, name="norm", low=1)
 
     def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``logits`` for the base, and the soft-binned calibration error () of the batch."""
