@@ -63,9 +63,10 @@ def small(home: Path) -> Path:
     return Path("small.toml")
 
 
+@pytest.mark.slow
 def test_a_study_is_run_and_shown_with_the_paper_beside_it(run: Run, small: Path) -> None:
     dry = run("study run small.toml --seeds 1 --dry-run").stdout
-    assert dry.startswith("small at scale cpu: 4 trainings, 0 of them finished, 1 at a time on this machine")
+    assert dry.startswith("small at scale cpu: 4 trainings, 0 of them finished, 1 at a time, local")
     assert "data: digits (with scikit-learn)" in dry
     assert not Path("calibrant-runs").exists()
     done = run("study run small.toml --seeds 1 --accelerator cpu")
@@ -162,6 +163,7 @@ def test_the_template_is_right_also_from_windows_with_a_loss_beside_it(
     assert "30 trainings" in run("study run beside/mine.toml --dry-run").stdout
 
 
+@pytest.mark.slow
 def test_all_studies_run_and_a_broken_one_stops_no_other(
     run: Run, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
