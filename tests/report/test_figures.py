@@ -3,16 +3,12 @@
 import dataclasses
 import html
 import re
-from pathlib import Path
 
 import matplotlib
 import matplotlib.pyplot as plt
-import numpy as np
 import pytest
 import torch
-from tests.colours import SIMULATED, apart
 
-import calibrant
 from calibrant import Pairs
 from calibrant.binning import EqualWidth
 from calibrant.plot.diagrams import Diagram, diagram_of
@@ -80,38 +76,3 @@ def test_names_of_classes_are_written_as_they_are(diagram: Diagram) -> None:
     assert f">{html.escape(name, quote=False)}</text>" in svg
     assert ">a\ufffdb</text>" in svg
     assert set(re.findall(r'<[^>]* id="([^"]*)"', svg)) == set(re.findall(r'(?:href="#|url\(#)(x[^")]*)', svg))
-
-
-def style_sheet() -> list[dict[str, str]]:
-    """Return the colours of the page by role: light, dark and in print."""
-    text = (Path(calibrant.__file__).parent / "report/templates/report.css").read_text()
-    sheets = [dict(re.findall(r"--(\w+): (#\w+);", part)) for part in re.findall(r":root \{(.*?)\}", text, re.DOTALL)]
-    return [{role: re.sub(r"^#(.)(.)(.)$", r"#\1\1\2\2\3\3", colour) for role, colour in one.items()} for one in sheets]
-
-
-def contrast(one: str, other: str) -> float:
-    """Return the ratio of luminances (WCAG 2.2), in [1, 21]."""
-
-    def luminance(colour: str) -> float:
-        c = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
-        return float(np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4) @ [0.2126, 0.7152, 0.0722])
-
-    low, high = sorted(map(luminance, (one, other)))
-    return (high + 0.05) / (low + 0.05)
-
-
-@pytest.mark.parametrize("place", [0, 1, 2], ids=["light", "dark", "print"])
-def test_text_and_marks_stand_out_from_what_is_below_them(place: int) -> None:
-    colours = style_sheet()[place]
-    assert set(colours) == {*(field.name for field in dataclasses.fields(LIGHT)), "paper", "raised", "line"}
-    for ground in ("paper", "raised"):
-        for text in ("ink", "faint", "good", "bad"):  # 4.5: level AA for small text; links are "good"
-            assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
-    for mark in ("good", "bad", "ink"):  # 3: for what a picture says; dots lie on the grey of what is expected
-        assert contrast(colours[mark], colours["band"]) >= 3, mark
-
-
-@pytest.mark.parametrize("kind", SIMULATED)
-def test_before_and_after_differ_on_every_page_for_the_colour_blind(kind: str) -> None:
-    for colours in style_sheet():
-        assert apart(colours["bad"], colours["good"], SIMULATED[kind]) > 25

@@ -12,7 +12,7 @@ from calibrant.calibrators import AutoCalibrator, Calibrator
 from calibrant.calibrators.auto import Evidence
 from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions
-from calibrant.metrics import ECE, NLL, Accuracy, ClasswiseECE
+from calibrant.metrics import ECE, Accuracy, ClasswiseECE
 from calibrant.plot.diagrams import BINS, Diagram, diagram_of, event_pairs, is_event
 from calibrant.report.advice import (
     MARGIN,
@@ -184,7 +184,7 @@ def diagnose(model: Model, *, draws: int = 1000, margin: float = MARGIN) -> Find
         gains=gains,
         margin=margin,
         classes=_classes(model, states),
-        words=_facts(model, states, audit),
+        words=_facts(model, states[0], audit),
         remarks=_remarks_on_weights(model.before),
         fingerprint=fingerprint(model.before),
         audit=audit,
@@ -225,7 +225,7 @@ def _classes(model: Model, states: Sequence[State]) -> list[ClassFigures]:
     return sorted(found, key=lambda one: -(one.error_before if one.error_after is None else one.error_after))
 
 
-def _facts(model: Model, states: Sequence[State], audit: Audit | None) -> list[str]:
+def _facts(model: Model, state: State, audit: Audit | None) -> list[str]:
     """Return the facts behind the verdict as sentences."""
     rows = f"{len(model.before.counted):,} rows"
     if model.split not in ("", "all") and not model.whole:
@@ -234,37 +234,21 @@ def _facts(model: Model, states: Sequence[State], audit: Audit | None) -> list[s
     checked = isinstance(model.after, Predictions) and model.after.fit_check is None
     if isinstance(model.calibrator, Calibrator) and len(model.calibrator.fit_rows) and checked:
         rows = f"{rows}, {UNSEEN},"
-    first, event = states[0], states[0].event
-    if event is not None:
+    if (event := state.event) is not None:
         happened = f"{event.events:,.0f} ({100 * event.rate:.1f} %) of {rows}".removesuffix(",")
         mean = f"Its mean probability is {100 * event.mean:.1f} %."
         facts = [f"The event, {model.class_name(1)}, happened in {happened}. {mean}"]
     else:
-        accuracy = row_of(first.rows, Accuracy())
+        accuracy = row_of(state.rows, Accuracy())
         shown = accuracy.shown(accuracy.value)
         shown += f" (95 % interval {accuracy.interval} %)" if accuracy.interval else ""
-        facts = [f"On {rows} accuracy is {shown} and mean confidence {100 * first.diagram.confidence:.1f} %."]
-        facts += _changes(model, states) if len(states) > 1 else []
+        facts = [f"On {rows} accuracy is {shown} and mean confidence {100 * state.diagram.confidence:.1f} %."]
     if model.before.groups is not None:
         groups = counted(len(model.before.counted.groups.unique()), "group")  # type: ignore[union-attr]
         facts.append(f"The rows lie in {groups} (sequences, images, users …): intervals count those.")
     if audit is not None and audit.finding:
         facts.append(f"For whom: {audit.finding}")
     return facts
-
-
-def _changes(model: Model, states: Sequence[State]) -> list[str]:
-    before, after = ({row.metric: row for row in state.rows} for state in states)
-    sentences = []
-    if (name := repr(NLL())) in before and name in after:  # pairs have no log-loss
-        old, new = before[name], after[name]
-        trend = "falls" if new.value < old.value else "does not fall"
-        shown = f"{old.shown(old.value)} before, {new.shown(new.value)} after"
-        sentences.append(f"With {model.calibrated_in_short} the log-loss {trend}: {shown}.")
-    old, new = before[repr(Accuracy())], after[repr(Accuracy())]
-    same = "The accuracy did not change." if new.value == old.value else ""
-    sentences.append(same or f"Predictions changed: accuracy is now {new.shown(new.value)}.")
-    return sentences
 
 
 def _remarks_on_weights(data: Data) -> list[str]:

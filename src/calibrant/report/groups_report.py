@@ -19,8 +19,8 @@ from calibrant.report.advice import CHANCE, MARGIN, Advice, Verdict, commands_of
 from calibrant.report.model import Model
 from calibrant.report.wording import counted, listed, lower_first, percent, signed, too_high_or_low
 
-FIRST = 8  # groups shown at once; the others are folded
-MOST = 100  # groups in the page; JSON has all
+FIRST = 8  # groups in the picture
+MOST = 20  # groups in the table; JSON has all
 MINIMUM = 100  # fewest rows of a group
 MOST_NAMES = 200  # categories of a column of text, beyond which nobody asked for it: names, addresses
 PROMISE = (

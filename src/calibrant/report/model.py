@@ -121,7 +121,6 @@ class Table:
         header: Column names.
         rows: Cells; every row has as many as the header.
         note: How to read it.
-        lists_models: Whether its rows are the report's models, so that no other table of them opens the page.
         links: Where the first cells lead to, such as "#model-1"; empty leads nowhere.
 
     Raises:
@@ -133,7 +132,6 @@ class Table:
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     note: str = ""
-    lists_models: bool = False
     links: Sequence[str] = ()
 
     def __post_init__(self) -> None:

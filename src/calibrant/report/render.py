@@ -75,8 +75,7 @@ def write_report(
         raise InputError("margin in (0, 1)", f"{margin}", "write 0.02 for 2 points")
     findings = [diagnose(one, draws=draws, margin=margin) for one in models]
     pairs = pairs_of(models) if draws else []
-    overview = not any(isinstance(one, Table) and one.lists_models for one in tables)
-    blocks = [*(better_of(pairs, findings) if overview else ()), *tables]
+    blocks = [*better_of(pairs, findings), *tables]
     if chosen == "json":
         content = {
             "title": title,
@@ -89,7 +88,7 @@ def write_report(
             ],
         }
         return write_json(path, content)
-    blocks += [overview_of(findings)] if overview and len(findings) > 1 else []
+    blocks += [overview_of(findings)] if len(findings) > 1 else []
     pages = [page_of(found, prefix=f"s{place}") for place, found in enumerate(findings)]
     limits = limits_of(top=any(not found.events for found in findings))
     return write_html(path, pages, title=title, notes=notes, blocks=blocks, limits=limits)

@@ -8,7 +8,7 @@ from calibrant.plot.diagrams import Bin, Diagram, diagram_from
 from calibrant.report.events import event_table
 from calibrant.report.figures import confidence_pictures, event_pictures, groups_picture, panel_pictures
 from calibrant.report.finding import BINNING, Finding
-from calibrant.report.groups_report import FIRST, PROMISE, off_in
+from calibrant.report.groups_report import PROMISE, off_in
 from calibrant.report.model import Block, Claims, Page, Picture, Section, Table, table_of_states
 from calibrant.report.wording import (
     GLOSSARY,
@@ -31,14 +31,15 @@ def page_of(found: Finding, *, prefix: str = "s") -> Page:
         found: What was found.
         prefix: Of the ids in its pictures.
     """
-    event, folded = bool(found.events), list[Picture]()
+    event, folded, table = bool(found.events), list[Picture](), _panel_table(found)
+    if event:
+        table = [event_table(found.model.class_name(1), found.events, margin=found.margin)]
     pictures = (event_pictures if event else confidence_pictures)(found, prefix=prefix)
     if found.audit is not None and off_in(found.audit.before):  # beside the groups stands what all rows are now
         folded, pictures = pictures[:-1], [groups_picture(found.audit, prefix=prefix), pictures[-1]]
     sections = [
-        _figures(found),
+        Section("", table, folded=False),
         _for_whom(found),
-        _all_groups(found),
         Section("The predicted class: all figures as “evaluate” prints them", _panel_table(found)) if event else None,
         _bins(found, folded),
         _classes(found, prefix=prefix),
@@ -80,28 +81,18 @@ def _panel_table(found: Finding) -> list[Block]:
     return [table_of_states(title, "metric", rows, states=len(found.states), note=GLOSSARY), *left, *found.remarks]
 
 
-def _figures(found: Finding) -> Section:
-    table: list[Block] = []
-    if found.events:
-        table = [event_table(found.model.class_name(1), found.events, margin=found.margin)]
-    return Section("", table or _panel_table(found), folded=False)
-
-
 def _for_whom(found: Finding) -> Section | None:
     if (audit := found.audit) is None:
         return None
-    which = ", after calibration unless named before." if audit.after else "."
-    title = f"Groups with the strongest evidence. Gap: mean probability − frequency{which}"
-    tables = [Table(title, audit.header, audit.lines[:FIRST])] if audit.lines else []
+    which = ", after calibration unless named before" if audit.after else ""
+    count, shown = len(audit.last.rows) if audit.last else 0, len(audit.lines)
+    many = (
+        f"The {shown} groups with the strongest evidence of {count}"
+        if shown < count
+        else "Groups, the strongest evidence first"
+    )
+    tables = [Table(f"{many}. Gap: mean probability − frequency{which}.", audit.header, audit.lines)] if shown else []
     return Section("For whom", [*audit.verdicts, *tables, f"{audit.scope} {PROMISE}".strip()], folded=False)
-
-
-def _all_groups(found: Finding) -> Section | None:
-    if found.audit is None or found.audit.last is None or len(found.audit.lines) <= FIRST:
-        return None
-    shown, count = len(found.audit.lines), len(found.audit.last.rows)
-    title = f"All {count} groups" if shown == count else f"The first {shown} of {count} groups"
-    return Section(title, [Table("Groups, the strongest evidence first", found.audit.header, found.audit.lines)])
 
 
 def worst_bins(diagram: Diagram) -> list[Bin]:
