@@ -21,7 +21,6 @@ from calibrant.errors import FileFormatError, FitError, InputError, UsageWarning
 from calibrant.metrics import ECE
 from calibrant.study import (
     Claim,
-    Published,
     Store,
     Study,
     collect,
@@ -32,7 +31,7 @@ from calibrant.study import (
 from calibrant.study import run as module
 from calibrant.study.models import MLP
 from calibrant.study.run import run_study
-from calibrant.study.tables import Summary, agreements, summarise, verdict_on_claim, verdicts_on
+from calibrant.study.tables import summarise, verdict_on_claim, verdicts_on
 
 stats = late("scipy.stats")
 
@@ -120,23 +119,6 @@ def test_orderings_are_judged_over_seeds(study: Study) -> None:
     assert tables._unpaired([0.1], [0.1, 0.2]) is None
     assert tables._unpaired([0.1, 0.1], [0.2, 0.2]) is None
     assert verdicts_on(study, []) == []
-
-
-def test_orderings_of_a_printed_table_are_compared_pair_by_pair(study: Study) -> None:
-    def line(objective: str, ece: float, temperature: float) -> Summary:
-        return Summary("small", objective, 1, {"ece": ece, "temperature": temperature}, {}, 0.0, 0.0, 100)
-
-    printed = [("CE", "ece", 0.08), ("Focal", "ece", 0.02), ("CE", "temperature", 2.0), ("Focal", "temperature", 0.9)]
-    published = tuple(Published(*figure, setting="like this") for figure in printed)
-    settings = tuple(replace(setting, like="like this") for setting in study.settings)
-    found = agreements(
-        replace(study, published=published, settings=settings), [line("CE", 0.03, 1.5), line("Focal", 0.05, 1.2)]
-    )
-    assert [(a.measure, a.agree, a.disagree) for a in found] == [
-        ("ece", (), (("CE", "Focal"),)),
-        ("temperature", (("CE", "Focal"), ("CE", "T = 1")), (("T = 1", "Focal"),)),
-    ]
-    assert agreements(study, [line("CE", 0.03, 1.5)]) == []
 
 
 def test_an_interrupted_save_does_not_count_as_finished(

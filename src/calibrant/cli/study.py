@@ -368,14 +368,14 @@ def _print_finished(chosen: Study, kept: Store, *, shortly: bool) -> None:
 
 
 def _tables_of(chosen: Study, measured: Sequence[Any]) -> tuple[list[Table], list[str]]:
-    """Return the tables of a study, and which orderings of the papers' tables are seen here, then each claim."""
-    from calibrant.study.page import agreement_sentences, one_gamma_table, paper_tables, tables_of, verdict_sentences
+    """Return the tables of a study, and a sentence for each claim."""
+    from calibrant.study.page import one_gamma_table, paper_tables, tables_of, verdict_sentences
     from calibrant.study.tables import summarise, verdicts_on
 
     lines = summarise(measured, names=_measures(chosen))
     tables = [*tables_of(lines, title=chosen.title, columns=chosen.columns), *paper_tables(chosen, lines)]
     tables += one_gamma_table(chosen, measured)
-    return tables, [*agreement_sentences(chosen, lines), *verdict_sentences(verdicts_on(chosen, measured), lines)]
+    return tables, verdict_sentences(verdicts_on(chosen, measured), lines)
 
 
 def _measures(chosen: Study) -> Any:

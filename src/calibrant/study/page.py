@@ -12,7 +12,7 @@ from calibrant.report import Model, write_report
 from calibrant.report.model import Block, Claims, Table
 from calibrant.study.measures import MEASURES
 from calibrant.study.recipe import Published, Study
-from calibrant.study.tables import Measured, Summary, Verdict, agreements, one_gamma, printed_beside
+from calibrant.study.tables import Measured, Summary, Verdict, one_gamma, printed_beside
 
 SIDE_BY_SIDE = 4  # measures of a paper in one table, so that it fits a terminal
 T_MEAN = "{mean[temperature]:.2f}"
@@ -186,17 +186,6 @@ def in_short(lines: Sequence[Summary]) -> list[str]:
                 f"({best.mean['nll_at_t']:.3f}{f'; {others} more within its spread over seeds' if others > 0 else ''}). The table has all."
             ),
         ]
-    return said
-
-
-def agreement_sentences(study: Study, lines: Sequence[Summary]) -> list[str]:
-    said = []
-    for found in agreements(study, lines):
-        total = len(found.agree) + len(found.disagree)
-        against = ", ".join(f"{a} above {b}" for a, b in found.disagree)
-        where = f"{MEASURES[found.measure].label} [{found.setting}]"
-        no = f"; not here: {against}" if against else ""
-        said.append(f"Orderings of the paper that agree in {where}: {len(found.agree)} of {total}{no}")
     return said
 
 
