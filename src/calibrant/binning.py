@@ -74,10 +74,10 @@ class BinTable:
             weight = None if weight is None else weight[keep]
         p, y = p.double(), y.double()
         if weight is None:
-            return cls.of_sums(_sums(index, (torch.ones_like(p), p, y, p * p, p * y), bins), total)
+            return cls.of_sums(_sum_by_bin(index, (torch.ones_like(p), p, y, p * p, p * y), bins), total)
         w = weight.double()
         v = w.square()
-        sums = _sums(index, (w, w * p, w * y, v, v * p, v * y, v * p * p, v * p * y), bins)
+        sums = _sum_by_bin(index, (w, w * p, w * y, v, v * p, v * y, v * p * p, v * p * y), bins)
         return cls(sums[0], sums[1], sums[2], total, sums[3:], weighted=True)
 
     @classmethod
@@ -172,7 +172,7 @@ class BinTable:
         return float(self.errors(norm=norm))
 
 
-def _sums(index: Tensor, columns: tuple[Tensor, ...], bins: int) -> Tensor:
+def _sum_by_bin(index: Tensor, columns: tuple[Tensor, ...], bins: int) -> Tensor:
     """Return the sums (C, B) of each column (N,) over the rows of each bin."""
     if not index.is_cuda or bins > _FEW_BINS:
         return torch.stack([torch.bincount(index, weights=one, minlength=bins) for one in columns])

@@ -102,7 +102,7 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
     def _total(self, parts: list[Tensor]) -> Any:
         """Return the sum of the states whose tensors lie one after the other in ``parts``."""
         size = len(_tensors_of(self._template))
-        states = [_state_of(self._template, iter(parts[at : at + size])) for at in range(0, len(parts), size)]
+        states = [_rebuild_state(self._template, iter(parts[at : at + size])) for at in range(0, len(parts), size)]
         return sum(states[1:], states[0])
 
     def _sync_dist(self, dist_sync_fn: Any = None, process_group: Any = None) -> None:
@@ -125,11 +125,11 @@ def _tensors_of(state: Any) -> list[Tensor]:
     return [] if state is None else [torch.tensor(state, dtype=torch.float64)]
 
 
-def _state_of(template: Any, tensors: Iterator[Tensor]) -> Any:
+def _rebuild_state(template: Any, tensors: Iterator[Tensor]) -> Any:
     """Return a state like ``template`` with these tensors."""
     if isinstance(template, Tensor):
         return next(tensors).cpu()
     if is_dataclass(template) and not isinstance(template, type):
-        held = {field.name: _state_of(getattr(template, field.name), tensors) for field in fields(template)}
+        held = {field.name: _rebuild_state(getattr(template, field.name), tensors) for field in fields(template)}
         return replace(template, **held)
     return None if template is None else type(template)(next(tensors).item())

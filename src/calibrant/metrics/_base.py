@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from calibrant._core.check import check_same_kind, check_same_weights, shown
-from calibrant.binning import Binning, BinTable, EqualMass, EqualWidth, GroupedGaps, as_binning
+from calibrant._kernel import top_bins
+from calibrant.binning import LOOP_BINS, Binning, BinTable, EqualMass, EqualWidth, GroupedGaps, as_binning
 from calibrant.data.checks import Data, require_predictions, require_rows
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, NoIntervalError
-from calibrant.metrics._sums import table_for
 from calibrant.statistics.binned import BinnedRows, calibrated_groups, error_interval
 from calibrant.statistics.design import Design, need_groups
 from calibrant.statistics.losses import Excess, MeanSums, rows_interval
@@ -311,8 +311,20 @@ class BinnedMetric(SumMetric[BinTable | KeptRows]):
         return BinnedRows(self.binning.assign(p, weight=data.weights), p, data.correct, self.binning.bins, data.weights)
 
     def table(self, data: Any) -> BinTable:
-        """Return the bin table of rows that are all there."""
-        return table_for(self.binning, data)
+        """Return the bin table of rows that are all there; of predictions in bins of equal width it is made once."""
+        binning = self.binning
+        if not isinstance(binning, EqualWidth) or not isinstance(data, Predictions):
+            return binning.table(data.confidence, data.correct, weight=data.weights)
+        if binning not in data.sums:
+            plain = data.given_probs is None and data.decision is None and data.weights is None
+            known = "statistics" in vars(data) or data.logits.device.type != "cpu"
+            if plain and not known and binning.bins <= LOOP_BINS:  # one pass over the logits
+                sums = top_bins(data.logits, data.need_labels(), binning.bins)
+                data.sums[binning] = BinTable.of_sums(sums, len(data))
+            else:
+                data.sums[binning] = binning.table(data.confidence, data.correct, weight=data.weights)
+        table: BinTable = data.sums[binning]
+        return table
 
     def grouped_table(self, data: Any) -> BinTable:
         """Return the bin table with what the groups of ``data``, if there are any, add to the bins' gaps.

@@ -11,6 +11,7 @@ from torch import Tensor
 from calibrant._core.check import check_choice, refuse
 from calibrant.data.predictions import Predictions
 from calibrant.metrics._base import Metric
+from calibrant.statistics.design import need_independent
 from calibrant.statistics.losses import rows_interval
 from calibrant.statistics.means import Interval, normal_quantile
 
@@ -87,19 +88,20 @@ class CanonicalError(Metric):
         found = rows_interval(self.rows(rows), rows, what=self, level=level)
         return replace(found, high=2 ** (1 / self.norm), method=f"lower bound: {found.method}")
 
-    def limit(self, data: Predictions, *, level: float = 0.95) -> float:
-        """Return the upper end of the central ``level`` of values of a calibrated model: of a mean with the variance that p states.
+    def null_band(self, rows: Predictions, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
+        """Return the central range of a calibrated model: of a mean with mean 0 and the variance that p states.
 
-        Args:
-            data: Labelled, with all classes.
-            level: In (0, 1).
+        Raises:
+            NoIntervalError: For rows in groups.
         """
-        p, direction = self._directions(data)
+        need_independent(rows.groups, what=self)
+        p, direction = self._directions(rows)
         # given v, the variance of ⟨v, y⟩ under p
         spread = (p * direction.square()).sum(dim=1) - (p * direction).sum(dim=1).square()
-        weight = data.row_weights
+        weight = rows.row_weights
         deviation = math.sqrt(float(weight.square() @ spread.clamp_min(0.0))) / float(weight.sum())
-        return normal_quantile((1 + level) / 2) * deviation
+        half = normal_quantile((1 + level) / 2) * deviation
+        return Interval(0.0, -half, half, level, "normal, with the variance of the probabilities")
 
     def _directions(self, predictions: Predictions) -> tuple[Tensor, Tensor]:
         """Return p and v, (N, K) each."""

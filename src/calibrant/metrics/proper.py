@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from dataclasses import dataclass
 from math import inf, isfinite
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -11,31 +11,16 @@ from torch import Tensor
 from calibrant._core.check import check_choice
 from calibrant._core.numerics import row_chunks
 from calibrant._core.warn import warn_user
-from calibrant.binning import BinTable, EqualWidth
+from calibrant.binning import BinTable
 from calibrant.data.checks import Data, require_predictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, ZeroProbabilityWarning
 from calibrant.metrics._base import BinnedMetric, MeanMetric, SumMetric
-from calibrant.metrics._sums import is_plain, table_for
 from calibrant.statistics.losses import Excess
 
 
-class _DecisionMean(MeanMetric):
-    """A mean of right or of wrong decisions."""
-
-    notion = "accuracy"
-    cite = ""
-
-    def measure(self, rows: Any) -> float:
-        """Return the mean, from the table of 15 bins where it can, which most ask for next."""
-        if not is_plain(rows):
-            return super().measure(rows)
-        hits = float(table_for(EqualWidth(15), rows).sum_y.sum())
-        return (hits if self.better == "higher" else len(rows) - hits) / len(rows)
-
-
 @dataclass(frozen=True)
-class Accuracy(_DecisionMean):
+class Accuracy(MeanMetric):
     """Fraction of rows whose decision is the label.
 
     Examples:
@@ -45,6 +30,8 @@ class Accuracy(_DecisionMean):
     """
 
     better = "higher"
+    notion = "accuracy"
+    cite = ""
 
     def rows(self, data: Data) -> Tensor:
         """Return 1 where the decision is correct, else 0 (N,)."""
@@ -52,7 +39,7 @@ class Accuracy(_DecisionMean):
 
 
 @dataclass(frozen=True)
-class Error(_DecisionMean):
+class Error(MeanMetric):
     """Fraction of rows whose decision is not the label: 1 − accuracy.
 
     Examples:
@@ -61,13 +48,16 @@ class Error(_DecisionMean):
         0.5
     """
 
+    notion = "accuracy"
+    cite = ""
+
     def rows(self, data: Data) -> Tensor:
         """Return 1 where the decision is wrong, else 0 (N,)."""
         return 1 - data.correct.double()
 
 
 @dataclass(frozen=True)
-class _Loss(MeanMetric):
+class _LabelLoss(MeanMetric):
     """A mean loss, of which it is known what every label would cost."""
 
     notion = "proper score"
@@ -92,7 +82,7 @@ class _Loss(MeanMetric):
 
 
 @dataclass(frozen=True)
-class NLL(_Loss):
+class NLL(_LabelLoss):
     """Mean −log p of the label, in nats; +inf, with a warning, if a label has probability 0.
 
     Examples:
@@ -123,7 +113,7 @@ class NLL(_Loss):
 
 
 @dataclass(frozen=True)
-class Brier(_Loss):
+class Brier(_LabelLoss):
     """Mean Σ_k (p_k − y_k)², summed over classes: 0 to 2, as in Brier (1950).
 
     Examples:

@@ -169,7 +169,7 @@ def _tail(drawn: Floats, value: float) -> float:
 
 
 @dataclass(frozen=True)
-class _Measured:
+class _SquareEstimates:
     """What D sets of gaps say: θ̂_A, θ̂_B, the error √V under the hypothesis (D,), and what these are made of."""
 
     first: Floats
@@ -219,7 +219,7 @@ class _Gaps:
         square = covariance.cpu().numpy()[np.ix_(filled, filled)]
         return cls(gap[filled], square, whole[filled], column[filled], int((filled < a.bins).sum()))
 
-    def measure(self, gaps: Floats) -> _Measured:
+    def measure(self, gaps: Floats) -> _SquareEstimates:
         """Return the estimates of each set of gaps (D, M), and their error under the hypothesis."""
         one, two = slice(0, self.half), slice(self.half, None)
         blocks, weighted = ((one, one), (two, two), (one, two)), 4 * self.covariance
@@ -237,7 +237,7 @@ class _Gaps:
         of_common = weight**2 * v_1 + (1 - weight) ** 2 * v_2 + 2 * weight * (1 - weight) * q_12
         variance = q_1 + q_2 - 2 * q_12 + common * (e_1 + e_2) - 2 * np.minimum(common * e_12, cross)
         error, spread = np.sqrt(np.maximum(variance, _TINY)), np.sqrt(np.maximum(of_common, 0.0))
-        return _Measured(first, second, error, common, spread, shape)
+        return _SquareEstimates(first, second, error, common, spread, shape)
 
     def _square_and_shape(self, gaps: Floats, side: slice) -> tuple[Floats, Floats]:
         """Return θ̂ (D,) of one model, and its shape u (D, B): √E[δ_b² | d] with the sign of d_b, scaled to Σ u² = 1."""
@@ -250,7 +250,7 @@ class _Gaps:
         total = np.maximum(energy.sum(axis=1, keepdims=True), _TINY)
         return square, np.copysign(np.sqrt(energy / total), gaps)
 
-    def drawn(self, seen: _Measured, *, draws: int, seed: int) -> Floats:
+    def drawn(self, seen: _SquareEstimates, *, draws: int, seed: int) -> Floats:
         """Return sets of gaps (draws, M) drawn under the hypothesis: around each model's shape, with one θ for both."""
         centre = seen.shape[0] * math.sqrt(float(seen.common[0] + MARGIN * seen.spread[0]))
         values, vectors = np.linalg.eigh(self.covariance)
