@@ -73,7 +73,7 @@ def test_the_derivatives_of_the_log_loss_are_autograds(gamma: float, classes: in
     size = max(1.0, float(found[0]))
     assert float(found[0]) == pytest.approx(float(loss(at)), rel=1e-9)
     by_autograd = torch.autograd.functional.jacobian(loss, at)
-    torch.testing.assert_close(found[1:], by_autograd, rtol=1e-8, atol=1e-8 * size)
+    torch.testing.assert_close(found[1:3], by_autograd, rtol=1e-8, atol=1e-8 * size)
 
 
 def test_by_log_loss_it_finds_what_made_the_data_and_is_never_worse_than_a_temperature() -> None:

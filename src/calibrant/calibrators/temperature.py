@@ -119,22 +119,18 @@ def fit_log_temperature(rows: RowSource, *, start: float = 0.0, prior: float | N
         FitError: If the search did not end.
     """
     batches = rows.uncut  # a pass cuts its batches itself
-    gap, _, margin = batches.total(_moments, _FLAT).tolist()
-    if margin >= 0 and prior is None:
-        # every label has the largest logit, so that the log-loss falls down to T = 0, soon by less than rounding
-        if gap == 0:
-            warn_user(
-                "expected logits that differ within a row, got rows of equal ones, to which every temperature is the same, so "
-                "1 was returned; check the model's outputs",
-                BoundWarning,
-            )
-            return 0.0, 0.0
-        log_temperature, gradient = _LOW, 0.0
-    else:
-        if isinstance(rows, MemoryRows) and rows.count >= 4 * _SAMPLE:
-            sample = batches.map(Batch.selected, slice(None, None, rows.count // _SAMPLE))
-            start, _ = _search(sample, float(sample.total(_mass)), prior, start, _NEAR)
-        log_temperature, gradient = _search(batches, rows.mass, prior, start, _TOLERANCE)
+    if isinstance(rows, MemoryRows) and rows.count >= 4 * _SAMPLE:
+        sample = batches.map(Batch.selected, slice(None, None, rows.count // _SAMPLE))
+        near, _ = _search(sample, float(sample.total(_mass)), prior, start, _NEAR)
+        start = near if near > _LOW else start
+    log_temperature, gradient = _search(batches, rows.mass, prior, start, _TOLERANCE)
+    if log_temperature == _LOW and float(batches.total(_moments, _FLAT)[0]) == 0:
+        warn_user(
+            "expected logits that differ within a row, got rows of equal ones, to which every temperature is the same, so "
+            "1 was returned; check the model's outputs",
+            BoundWarning,
+        )
+        return 0.0, 0.0
     if log_temperature in (_LOW, _HIGH):
         why = "every row is right" if log_temperature == _LOW else "the logits say no more than chance"
         warn_user(
@@ -158,6 +154,9 @@ def _search(rows: RowSource, mass: float, prior: float | None, start: float, tol
         curvature = beta * (mean - margin) + beta**2 * variance + precision
         if math.isnan(value):
             break
+        if margin >= 0 and not precision:
+            # every label has the largest logit, so that the log-loss falls down to T = 0, soon by less than rounding
+            return _LOW, value
         if (x == _LOW and value >= 0) or (x == _HIGH and value <= 0):
             return x, value
         left, right = (left, x) if value > 0 else (x, right)
