@@ -173,6 +173,7 @@ def fit_affine(
     ridge: Tensor,
     centre: Tensor,
     tilt: Tensor | float = 0.0,
+    tolerance: float | None = None,
 ) -> Optimum:
     """Return the certified minimum θ (P,) of the mean log-loss + Σ tilt θ + Σ ridge (θ − centre)².
 
@@ -184,6 +185,7 @@ def fit_affine(
         ridge: (P,).
         centre: (P,).
         tilt: (P,), or 0.
+        tolerance: Of the gradient's largest entry, at which the search may end; None for the method's own.
 
     Raises:
         FitError: If there is no finite minimum, or the search did not reach it.
@@ -196,15 +198,20 @@ def fit_affine(
         return value, gradient + tilt + 2 * ridge * off, *(part + torch.diag(2 * ridge) for part in hessian)
 
     if blocks is None:
-        found = newton(partial(objective, second=True), start)
+        # Newton's last step squares what is left
+        ends = {} if tolerance is None else {"tolerance": 100 * tolerance, "accepted": 100 * tolerance}
+        found = newton(partial(objective, second=True), start, **ends)
     else:
-        found = _lbfgs(partial(objective, second=False), start, blocks(rows, start, ridge))
+        scales = blocks(rows, start, ridge)
+        found = _lbfgs(partial(objective, second=False), start, scales, tolerance or _TOLERANCE)
     if not bool(ridge.any()) and found.value * rows.mass < math.log(2):  # all rows are right: a larger θ is better
         raise no_minimum("parameters that grow without end")
     return found
 
 
-def _lbfgs(function: Callable[[Tensor], tuple[Tensor, Tensor]], start: Tensor, blocks: Tensor) -> Optimum:
+def _lbfgs(
+    function: Callable[[Tensor], tuple[Tensor, Tensor]], start: Tensor, blocks: Tensor, tolerance: float
+) -> Optimum:
     """Return the minimum (P,) of a smooth convex function from its value and gradient, by SciPy's L-BFGS.
 
     With blocks (B, F, F), B · F = P, of roughly the Hessian's diagonal, H ≈ L Lᵀ, the search runs over v, x = L⁻ᵀ v: the Hessian
@@ -225,7 +232,7 @@ def _lbfgs(function: Callable[[Tensor], tuple[Tensor, Tensor]], start: Tensor, b
         scaled = torch.linalg.solve_triangular(factor, gradient.view(shape), upper=False)
         return float(value), scaled.view(-1).cpu().numpy()
 
-    v, gtol, found = (factor.mT @ start.view(shape)).view(-1).cpu().numpy(), _TOLERANCE, Optimum(start, 0.0, math.inf)
+    v, gtol, found = (factor.mT @ start.view(shape)).view(-1).cpu().numpy(), tolerance, Optimum(start, 0.0, math.inf)
     # SciPy stops by the gradient in v, the certificate is the one in x; each restart also clears the history of a line search that
     # rounding stopped
     for _ in range(_RESTARTS):
@@ -233,9 +240,9 @@ def _lbfgs(function: Callable[[Tensor], tuple[Tensor, Tensor]], start: Tensor, b
         v = minimize(host, v, jac=True, method="L-BFGS-B", options=options).x
         value, gradient = function(point(v))
         found = Optimum(point(v), float(value), float(gradient.abs().max()))
-        if found.gradient <= _TOLERANCE:
+        if found.gradient <= tolerance:
             break
-        gtol *= min(0.5, 0.5 * _TOLERANCE / found.gradient)
+        gtol *= min(0.5, 0.5 * tolerance / found.gradient)
     if not found.gradient <= _ACCEPTED:
         raise no_minimum(f"a gradient of {found.gradient:.3g}")
     return found
@@ -281,7 +288,8 @@ class RidgeAffine(Certified):
         by_newton = classes <= (NEWTON_DIAGONAL if self.diagonal else _NEWTON_FULL)
         ready = rows.map(_affine_rows, self, unit)
         start, ridge, centre = (part.reshape(-1).to(rows.device) for part in (start, ridge, centre))
-        found = fit_affine(ready, sums, None if by_newton else blocks, start, ridge=ridge, centre=centre)
+        scales = None if by_newton else blocks
+        found = fit_affine(ready, sums, scales, start, ridge=ridge, centre=centre, tolerance=self.tolerance)
         theta = found.theta.view(classes, -1)
         self.scale, self.bias = theta[:, 0 if self.diagonal else slice(-1)] / unit, theta[:, -1].clone()
         self._certify(found.gradient, rows.device)

@@ -6,7 +6,7 @@ A calibrator holds its arguments as attributes of their names and what it learne
 import inspect
 import math
 import os
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from functools import partial, reduce
 from typing import Any, ClassVar, Self
 
@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from calibrant._core.check import as_tensor, check_floating, refuse
 from calibrant._core.config import config_of
 from calibrant._core.config import shown as settings_in_words
-from calibrant._core.constraints import PublicCalls
 from calibrant._core.notebook import to_html
 from calibrant._core.numerics import apply_in_precision
 from calibrant._kernel import one_thread_if_small
@@ -30,7 +29,7 @@ from calibrant.errors import InputError, NotFittedError
 from calibrant.rows import Batch, MemoryRows, RowSource
 
 
-class Learned(nn.Module, metaclass=PublicCalls):
+class Learned(nn.Module, ABC):
     """A module that is fitted on validation data and saved as one file."""
 
     multi_label: ClassVar[bool] = False  # several labels per row, each with its own probability

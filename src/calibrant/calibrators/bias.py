@@ -88,7 +88,9 @@ class BiasScaling(Certified):
             start = torch.cat([self.slope[None] * size, self.bias])
         ridge = torch.full_like(centre, _SETTLES / mass)
         blocks = None if classes <= NEWTON_DIAGONAL else _tied_blocks
-        found = fit_affine(ready, _tied_sums, blocks, start, ridge=ridge, centre=centre, tilt=tilt)
+        found = fit_affine(
+            ready, _tied_sums, blocks, start, ridge=ridge, centre=centre, tilt=tilt, tolerance=self.tolerance
+        )
         self.slope = found.theta[0] / size
         # where the ridge is least: nothing else knows their common part
         self.bias = found.theta[1:] - found.theta[1:].mean()

@@ -81,6 +81,7 @@ class KernelScaling(Certified):
             start,
             ridge=torch.full_like(zero, self.ridge / mass),
             centre=zero,
+            tolerance=self.tolerance,
         )
         self.coefficients = found.theta.view(shape)
         self._certify(found.gradient, device)
