@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.conftest import late
 from tests.draws import drawn
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -27,8 +26,6 @@ from calibrant.calibrators import (
 from calibrant.calibrators.affine import AffineRows
 from calibrant.errors import FitError
 
-linear_model = late("sklearn.linear_model")
-
 F64 = torch.float64
 
 
@@ -45,14 +42,6 @@ def tempered(z: np.ndarray, temperature: float, rows: int) -> np.ndarray:
     p = np.exp(z / temperature)
     p /= p.sum(1, keepdims=True)
     return np.log((1 - 1 / (rows + 1)) * p + 1 / (rows + 1) / z.shape[1])
-
-
-def test_matrix_scaling_is_scikit_learns_logistic_regression() -> None:
-    z, y = sample()
-    peer = linear_model.LogisticRegression(C=np.inf, tol=1e-10, max_iter=5000).fit(z.numpy(), y.numpy())
-    # W and b are determined up to a common row: a tiny ridge fixes it, the probabilities hardly know
-    ours = torch.softmax(MatrixScaling(ridge=1e-6).fit(z, y)(z), 1)
-    np.testing.assert_allclose(ours.numpy(), peer.predict_proba(z.numpy()), atol=1e-5)
 
 
 # Inputs, and the ridges of Σ D_kk², Σ_{j≠k} D_jk² and Σ b_k² in the mean log-loss of A x + b, A = I + D, for 400 rows of three classes.
@@ -137,13 +126,6 @@ def test_lbfgs_ends_where_newtons_method_does(make: Any, classes: int, monkeypat
     found = make().fit(z, y)
     torch.testing.assert_close(found(z).softmax(1), exact(z).softmax(1), rtol=0, atol=1e-5)  # 3e-8 over the curvature
     assert 0 < found.gradient <= 3e-8
-
-
-@pytest.mark.parametrize("make", METHODS)
-def test_a_second_fit_starts_from_the_first_and_ends_alike(make: Any) -> None:
-    first, second = sample(seed=0), sample(seed=1)
-    again = make().fit(*first).fit(*second)
-    torch.testing.assert_close(again(second[0]), make().fit(*second)(second[0]), rtol=0, atol=1e-8)
 
 
 def test_separable_rows_without_a_ridge_have_no_answer() -> None:

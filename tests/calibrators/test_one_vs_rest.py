@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize
-from scipy.special import expit
-from tests.conftest import late
 from tests.draws import drawn
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits as log_loss
@@ -25,8 +23,6 @@ from calibrant.calibrators import (
 )
 from calibrant.calibrators.one_vs_rest import log_odds, pool_ties
 from calibrant.errors import FitError
-
-linear_model = late("sklearn.linear_model")
 
 F64 = torch.float64
 
@@ -61,29 +57,11 @@ def test_log_odds_hold_at_every_margin() -> None:
     assert torch.equal(log_odds(torch.tensor([[1.0, 3.5]])), torch.tensor([[2.5]], dtype=F64))
 
 
-def test_platt_scaling_is_logistic_regression_on_platts_targets() -> None:
-    z, y, s = binary()
-    target, both = platt_targets(y).numpy(), np.r_[s, s][:, None]
-    peer = linear_model.LogisticRegression(C=np.inf, tol=1e-10, max_iter=1000)
-    peer.fit(both, np.r_[np.ones(300), np.zeros(300)], sample_weight=np.r_[target, 1 - target])
-    a, b = PlattScaling(ridge=0.0).fit(z, y).coefficients[0].tolist()
-    assert (a, b) == pytest.approx((peer.coef_[0, 0], peer.intercept_[0]), abs=1e-5)
-
-
 def test_platt_scaling_by_hand() -> None:
     # one place a class, so each class is answered by its target: 3 hits give 4/5, 1 miss gives 1/3
     z = torch.tensor([[0.0, 1.0]] * 3 + [[0.0, -1.0]], dtype=F64)
     p = p_of(PlattScaling(ridge=0.0).fit(z, torch.tensor([1, 1, 1, 0])), z)
     torch.testing.assert_close(p, torch.tensor([0.8, 0.8, 0.8, 1 / 3], dtype=F64), rtol=0, atol=1e-9)
-
-
-def test_beta_calibration_is_logistic_regression_on_two_logarithms() -> None:
-    z, y, s = binary(1000)
-    p = expit(s.numpy())
-    peer = linear_model.LogisticRegression(C=np.inf, tol=1e-10, max_iter=1000)
-    peer.fit(np.stack([np.log(p), -np.log(1 - p)], 1), y.numpy())
-    a, b, c = BetaCalibration(ridge=0.0).fit(z, y).coefficients[0].tolist()
-    assert (a, b, c) == pytest.approx((*peer.coef_[0], peer.intercept_[0]), abs=1e-4)
 
 
 def test_beta_calibration_is_at_its_constrained_optimum() -> None:

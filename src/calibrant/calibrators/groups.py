@@ -25,10 +25,10 @@ from calibrant.calibrators.temperature import fit_temperature
 from calibrant.data.record import Column, Features, check_column
 from calibrant.rows import Batch, RowSource
 
-_STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)  # of which cross-fitting chooses
+_STRENGTHS = (0.3, 3.0, 30.0, 300.0)  # of which cross-fitting chooses
 _EVIDENCE = 2.0  # standard errors of its gain on rows held out, from which groups are told apart
 _MOST_BIASES = 50  # classes, up to which a group has biases unless it is said otherwise
-_MOST_PARAMETERS, _MOST_COLUMNS = 1024, 100
+_MOST_PARAMETERS = 1024
 _PRIOR = 0.5  # standard deviation of log T of the fit for all rows
 # rows of prior on the slope and the bias of the mean row, as in PlattScaling: it keeps separable data finite
 _SETTLES = 1e-3
@@ -89,16 +89,6 @@ def _categories(features: Features, name: str, rows: int) -> Any:
     return column.long().cpu().numpy().astype(str)
 
 
-def as_bytes(value: Any) -> Tensor:
-    """Return ``value`` as JSON in bytes, a tensor that is saved with what was learned; nothing of nothing."""
-    return torch.tensor(list(json.dumps(value, ensure_ascii=False).encode()) if value else [], dtype=torch.uint8)
-
-
-def from_bytes(buffer: Tensor) -> Any:
-    """Return the value of ``as_bytes``; an empty list of nothing."""
-    return json.loads(bytes(buffer.to(torch.uint8).cpu().tolist()).decode()) if buffer.numel() else []
-
-
 class _ByDesign(Certified, ByFeatures):
     """softmax((X a) ∘ z + X B), X (n, F) what ``_design`` makes of the columns, its first column ones."""
 
@@ -122,10 +112,12 @@ class _ByDesign(Certified, ByFeatures):
         return 1 / float(self.slopes[0]) if self.fitted and float(self.slopes[0]) else math.nan
 
     def _learned_columns(self) -> tuple[KnownColumn, ...]:
-        return tuple(KnownColumn(name, tuple(values)) for name, values in from_bytes(self.names))
+        table = json.loads(bytes(self.names.to(torch.uint8).cpu().tolist()) or b"[]")
+        return tuple(KnownColumn(name, tuple(values)) for name, values in table)
 
     def _know(self, columns: Sequence[KnownColumn], device: torch.device) -> None:
-        self.names = as_bytes([(one.name, one.values) for one in columns]).to(device)
+        table = json.dumps([(one.name, one.values) for one in columns]).encode()  # bytes, as buffers are numbers
+        self.names = torch.tensor(list(table), dtype=torch.uint8, device=device)
         self._known = self._learned_columns()
 
     def _transform_with(self, logits: Tensor, features: Features | None) -> Tensor:
@@ -144,8 +136,8 @@ class _Rows:
     weights: Tensor
     directions: Tensor
 
-    def where(self, rows: Tensor, columns: slice = slice(None)) -> "_Rows":
-        return _Rows(self.x[rows], self.design[rows, columns], self.labels[rows], self.weights[rows], self.directions)
+    def where(self, rows: Tensor) -> "_Rows":
+        return _Rows(self.x[rows], self.design[rows], self.labels[rows], self.weights[rows], self.directions)
 
     def losses(self, theta: Tensor) -> Tensor:
         """Return the log-loss (n,) at the slopes and biases θ (F · (1 + B),)."""
@@ -176,7 +168,7 @@ class FeatureScaling(_ByDesign):
     Attributes:
         temperature: 1 / a₀.
         slopes: (1 + C,) a₀, and a_j per standard deviation of each feature.
-        biases: (1 + C,) b₀ and b_j; zeros without a bias.
+        biases: (1 + C, K) b₀ and b_j, in the column of class 1; zeros without a bias.
         gradient: The largest entry of the objective's gradient at the end, in nats: the certificate.
 
     Examples:
@@ -218,8 +210,6 @@ class FeatureScaling(_ByDesign):
             raise refuse("two classes for a bias by features", f"{rows.classes}", "pass bias=False, or leave it out")
         numbers = sorted(name for name, column in chunk.features.items() if isinstance(column, Tensor))
         known = [KnownColumn(name) for name in (numbers if self.columns is None else self.columns)]
-        if len(known) > _MOST_COLUMNS:
-            raise refuse(f"at most {_MOST_COLUMNS} features", str(len(known)), "name fewer columns")
         self._know(known, device)
         table, mass = self._table(chunk.features, len(chunk)).to(device), rows.mass
         self.center = chunk.row_weights @ table / mass
@@ -228,8 +218,7 @@ class FeatureScaling(_ByDesign):
         flat = spread <= 1e-9 * torch.maximum(self.lowest.abs(), self.highest.abs())  # constant but for rounding
         self.spread = torch.where(flat, 1.0, spread)
         size = math.sqrt(float(logit_squares(chunk)) / mass) or 1.0  # of the logits: it brings them near 1
-        directions = torch.tensor([[0.0, 1.0]] if biased else [], dtype=torch.float64, device=device)
-        directions = directions.view(-1, rows.classes)
+        directions = torch.eye(rows.classes, dtype=torch.float64, device=device)[1 : 1 + biased]
         fitting = _Rows(
             centre_rows(chunk.logits) / size, self._standardised(table), chunk.labels, chunk.row_weights, directions
         )
@@ -263,7 +252,7 @@ class GroupFit:
     Args:
         column: The feature.
         value: Its category.
-        temperature: Of the group's rows, of the mean slope where classes have their own; +inf where the slope is 0.
+        temperature: Of the group's rows; +inf where the slope is 0.
         bias: (K,) added to the tempered logits.
     """
 
@@ -274,15 +263,15 @@ class GroupFit:
 
 
 class GroupScaling(_ByDesign):
-    """softmax((1 + Σ u_g) x + Σ v_g) over the groups g of a row, x = z/T + b: a temperature and biases a group, partially pooled.
+    """softmax((u + Σ u_g) x + v + Σ v_g), x = z / T, over the groups g of a row: a temperature and biases a group, partially pooled.
 
-    Groups are the categories of the feature columns; a row belongs to one of each column, whose parts add up. T and b are fitted on
-    all rows first: neither, T, both, or both with a T of each class, whatever gains 4 nats a parameter.
-    strength / N · Σ (u_g² + ‖v_g‖²) is added to the mean log-loss, so a group of few rows stays near the global fit; the strength is the
-    one with the least log-loss on rows that a fit has not seen. Where no strength gains more than two standard errors of its gain, no
-    group is told apart (``strength_used`` is inf). Every step is convex and ends with a gradient certificate; a slope is at least 0.
+    Groups are the categories of the feature columns, whole numbers or names; a row belongs to one of each column, whose parts add up.
+    T is fitted on all rows first, with a normal prior of log T of standard deviation ½. Then one convex fit gives u, which is free,
+    and v, u_g and v_g, of which strength / N · Σ (‖v‖² + u_g² + ‖v_g‖²) is added to the mean log-loss, so that a group of few rows
+    stays near the fit of all. The strength is the one of four with the least cross-fitted log-loss; where none gains more than two
+    standard errors of its gain on the temperature alone, that is the answer (``strength_used`` is inf). A slope may be negative.
 
-    Rows of a category that the fit has not seen get the global fit; where groups are told apart, rows without features are refused.
+    Rows of a category that the fit has not seen get the fit of all rows; rows without features are refused.
 
     Args:
         columns: Names of the feature columns; None takes all.
@@ -292,7 +281,9 @@ class GroupScaling(_ByDesign):
 
     Attributes:
         strength_used: The strength of the fit; inf where no group is told apart.
-        temperature: The global T, of the mean slope where classes have their own.
+        temperature: Of rows of no group: T / u.
+        slopes: (1 + G,) u / T, and u_g / T of each group.
+        biases: (1 + G, K) v, and v_g of each group.
         groups: One ``GroupFit`` a group.
         gradient: The largest entry of the objective's gradient at the end, in nats: the certificate.
 
@@ -302,7 +293,7 @@ class GroupScaling(_ByDesign):
         >>> y = [0] * 180 + [1] * 20 + [0] * 120 + [1] * 80
         >>> data = Predictions.from_logits(z, y, features={"site": ["a"] * 200 + ["b"] * 200})
         >>> data.calibrated_by(GroupScaling(strength=1.0).fit(data), allow_fit_rows=True).probs[[0, -1], 0]
-        tensor([0.8968, 0.6022], dtype=torch.float64)
+        tensor([0.8973, 0.6027], dtype=torch.float64)
 
     References:
         Gelman & Hill 2007, chapter 12 (partial pooling); Hébert-Johnson et al. 2018 (multicalibration).

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_count, check_number
+from calibrant._core.check import check_number
 from calibrant.calibrators.affine import AffineRows, fit_affine, full_blocks, full_sums, log_probs_of
 from calibrant.calibrators.base import Certified
 from calibrant.calibrators.chunks import check_label_logits, keep_excluded
@@ -13,7 +13,7 @@ from calibrant.rows import Batch, RowSource
 
 _LOWEST = -12.0  # log-probabilities below this (6e-6) are alike to the kernel: there, differences carry no information
 _NEWTON_PARAMETERS = 250
-_EQUAL = 1e-12  # variance of x below which rows are equal but for rounding
+_EQUAL = 1e-10  # variance of x below which rows are equal but for rounding
 
 
 class KernelScaling(Certified):
@@ -56,7 +56,7 @@ class KernelScaling(Certified):
 
     def __init__(self, *, waves: int = 20, ridge: float = 2.0, width: float = 0.6) -> None:
         super().__init__()
-        self.waves = check_count(waves, name="waves")
+        self.waves = waves
         self.ridge = check_number(ridge, name="ridge", low=0, open_low=True)
         self.width = check_number(width, name="width", low=0, open_low=True)
 
@@ -66,8 +66,8 @@ class KernelScaling(Certified):
 
     def _fit(self, rows: RowSource) -> None:
         mass, device = rows.mass, rows.device
-        center = rows.total(_point_sums) / mass
-        spread = float(rows.total(_square_distances, center)) / mass
+        center, squares = (part / mass for part in rows.total(_point_sums))
+        spread = float(squares - center.square().sum())
         # the mean squared distance of two rows is twice their variance; rows that are equal but for rounding have no scale
         length = self.width * math.sqrt(2 * spread) if spread > _EQUAL else 1.0
         self.frequencies = _directions(rows.classes, self.waves).to(device) / length
@@ -116,15 +116,8 @@ def _kernel_rows(chunk: Batch, frequencies: Tensor, phases: Tensor) -> AffineRow
     )
 
 
-def _points(chunk: Batch) -> Tensor:
-    """Return where the rows lie (n, K), for distances: at their log-probabilities, bounded below."""
-    return log_probs_of(chunk.logits.double()).clamp_min(_LOWEST)
-
-
-def _point_sums(chunk: Batch) -> Tensor:
+def _point_sums(chunk: Batch) -> tuple[Tensor, Tensor]:
+    """Return Σ w x and Σ w ‖x‖² of the rows' points x = max(log p, −12), whose distances the kernel goes by."""
     check_label_logits(chunk)
-    return chunk.row_weights @ _points(chunk)
-
-
-def _square_distances(chunk: Batch, center: Tensor) -> Tensor:
-    return chunk.row_weights @ (_points(chunk) - center).square().sum(dim=1)
+    points = log_probs_of(chunk.logits.double()).clamp_min(_LOWEST)
+    return chunk.row_weights @ points, chunk.row_weights @ points.square().sum(dim=1)

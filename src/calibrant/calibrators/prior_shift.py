@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._core.check import as_tensor, check_choice, check_logits, check_number, refuse
+from calibrant._core.check import as_tensor, check_choice, check_logits, refuse
 from calibrant._core.warn import warn_user
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.mixture import fit_mixture_weights
@@ -16,8 +16,8 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import BoundWarning
 from calibrant.rows import Batch, RowSource
 
+_HEAVY = 1e6
 _SMALLEST = 1e-8  # singular value of a confusion matrix, below which its classes cannot be told apart
-_AT_ZERO = 1e-8  # a prior below is one that the likelihood drives to 0
 
 
 class PriorShift(Calibrator):
@@ -25,15 +25,14 @@ class PriorShift(Calibrator):
 
     Right where the classes' frequencies have changed and the rows of each class have not (label shift). π are the label
     frequencies of ``fit``, the logits must be calibrated there: ``Chain(VectorScaling(), PriorShift())``. The new priors
-    are given, follow from how the source was sampled, or are estimated by ``adapt`` from unlabelled rows. Before
-    ``adapt`` it changes nothing.
+    are given, follow from how the source was sampled, or are estimated by ``adapt`` from unlabelled rows, where each is at least half a
+    row. Before ``adapt`` it changes nothing.
 
     Args:
         priors: (K,) new priors, ≥ 0, Σ = 1; None to estimate them.
         method: "em": the priors of highest likelihood, the maximum certified; sharper, and as right as the calibration.
             "bbse": from the confusion matrix of the source; it needs no calibration, and rows of every class.
         rates: (K,) share in (0, 1] of each class that was kept when the source was sampled; see ``from_sampling_rates``.
-        floor: Smallest prior that ``adapt`` gives; None for half a row of the new ones. With 0 a class may vanish.
 
     Attributes:
         source_priors: (K,) π.
@@ -70,22 +69,19 @@ class PriorShift(Calibrator):
         *,
         method: Literal["em", "bbse"] = "em",
         rates: Sequence[float] | None = None,
-        floor: float | None = None,
     ) -> None:
         super().__init__()
         if priors is not None and rates is not None:
             raise refuse("priors or rates", "both", "pass one of them")
-        self.priors = (
-            None if priors is None else [check_number(q, name="each of priors", low=0, high=1) for q in priors]
+        self.priors, self.rates = (
+            None if given is None else [float(one) for one in given] for given in (priors, rates)
         )
-        if self.priors is not None and (len(self.priors) < 2 or abs(sum(self.priors) - 1) > 1e-6):
-            got = f"{len(self.priors)} that sum to {sum(self.priors):g}"
-            raise refuse("at least two priors that sum to 1", got, "divide by the sum")
+        if self.priors and (min(self.priors) < 0 or abs(sum(self.priors) - 1) > 1e-6):
+            raise refuse("priors ≥ 0 that sum to 1", f"{self.priors}", "divide by the sum")
         self.method = check_choice(method, name="method", choices=("em", "bbse"))
-        self.rates = None
-        self.floor = None if floor is None else check_number(floor, name="floor", low=0, high=1, open_high=True)
-        if rates is not None:  # all that there is to know
-            self.rates = [check_number(rate, name="each of rates", low=0, high=1, open_low=True) for rate in rates]
+        if self.rates:  # all that there is to know
+            if not all(0 < rate <= 1 for rate in self.rates):
+                raise refuse("rates in (0, 1]", f"{self.rates}", "divide all by the largest")
             self.offset = -torch.tensor(self.rates, dtype=torch.float64).log()
             self.classes.fill_(len(self.rates))
             self._columns = len(self.rates)
@@ -102,7 +98,7 @@ class PriorShift(Calibrator):
             >>> shift(torch.zeros(1, 2)).softmax(dim=1)
             tensor([[0.9091, 0.0909]])
         """
-        return cls(rates=as_tensor(rates, name="rates").tolist())
+        return cls(rates=rates)
 
     @property
     def gap(self) -> float:
@@ -110,10 +106,8 @@ class PriorShift(Calibrator):
         return float(self.certificate) if self.certificate.numel() else math.nan
 
     def learned(self) -> str:
-        """Return the new priors, or how many."""
-        if not 0 < len(self.new_priors) <= 10:
-            return f"new_priors of {int(self.classes)} classes"
-        return f"new_priors=[{', '.join(f'{q:.3g}' for q in self.new_priors.tolist())}]"
+        """Return the new priors, of many classes the first ten."""
+        return f"new_priors={[round(q, 4) for q in self.new_priors.tolist()[:10]]}"
 
     def adapt(self, logits: Any) -> Self:
         """Estimate the priors of new rows and use them from here on; labels, if there are any, are not read.
@@ -130,12 +124,21 @@ class PriorShift(Calibrator):
         if self.priors is not None or self.rates is not None:
             raise refuse("priors to estimate", "given ones", "make PriorShift() without priors and rates")
         self._check_seen()
+        source = self.source_priors
         if self.method == "em":
-            q, gap = _by_likelihood(z.detach(), self.source_priors)
-            self.certificate = torch.tensor([gap], dtype=torch.float64, device=q.device)
+            # the concave mean of log Σ_k q_k p_ik / π_k, whose gradient entries bound the distance from the maximum
+            ratios = torch.softmax(z.detach().double(), dim=1) / source
+            q = fit_mixture_weights(ratios, ratios.new_ones(len(ratios)))
+            self.certificate = (ratios / (ratios @ q)[:, None]).mean(dim=0).max() - 1
         else:
-            q = _by_confusion(z.argmax(dim=1), self.confusion.cpu())
-        self._shift_to(self._floored(q, rows=len(z)).to(self.source_priors.device))
+            q = _by_confusion(z.argmax(dim=1), self.confusion).to(source.device)
+        floor = 0.5 / len(z)
+        gone = torch.nonzero(q <= 0.01 * floor)[:, 0].tolist()
+        if gone:
+            expected = "expected every class among the new rows, got a prior of 0"
+            warn_user(f"{expected} for {_few_of(gone)}; {floor:.2g}, half a row, is used instead", BoundWarning)
+        raised = q.clamp_min(floor)
+        self._shift_to(raised / raised.sum())
         return self
 
     def _fit(self, rows: RowSource) -> None:
@@ -164,18 +167,6 @@ class PriorShift(Calibrator):
         if missing:
             raise refuse("labels of every class in fit", f"none of {_few_of(missing)}", "fit on rows of each class")
 
-    def _floored(self, q: Tensor, *, rows: int) -> Tensor:
-        floor = 0.5 / rows if self.floor is None else self.floor
-        if floor * len(q) >= 1:
-            raise refuse(f"a floor below 1/{len(q)}", f"{floor:g}", "lower it, or pass more rows")
-        gone = torch.nonzero(q <= _AT_ZERO)[:, 0].tolist()
-        if gone:
-            kept = f"{floor:.2g} is used instead" if floor > 0 else "their probability is now 0"
-            found = f"expected every class among the new rows, got a prior of 0 for {_few_of(gone)}; {kept}"
-            warn_user(found, BoundWarning)
-        raised = torch.where(q <= _AT_ZERO, 0.0, q).clamp_min(floor)
-        return raised / raised.sum()
-
     def _transform(self, logits: Tensor) -> Tensor:
         return logits + self.offset.to(logits.dtype)
 
@@ -184,29 +175,20 @@ class PriorShift(Calibrator):
         return torch.ones_like(self.offset), self.offset
 
 
-def _by_likelihood(logits: Tensor, source: Tensor) -> tuple[Tensor, float]:
-    """Return the priors q that maximise the mean of log Σ_k q_k p_ik / π_k, which is concave, and how far below the maximum it may be."""
-    ratios = torch.softmax(logits.double(), dim=1) / source
-    q = fit_mixture_weights(ratios, ratios.new_ones(len(ratios)))
-    return q, float((ratios / (ratios @ q)[:, None]).mean(dim=0).max()) - 1
-
-
 def _by_confusion(decisions: Tensor, confusion: Tensor) -> Tensor:
     """Return the priors q ≥ 0, Σ q = 1, of least ‖C q − frequencies of the decisions‖, C the source's confusion matrix."""
     from scipy.optimize import nnls
 
-    table = confusion / confusion.sum(dim=0)
+    table = (confusion / confusion.sum(dim=0)).cpu()
     smallest = float(torch.linalg.matrix_norm(table, ord=-2))
     if smallest < _SMALLEST:
         got = f"one of smallest singular value {smallest:.1g}"
         raise refuse("a confusion matrix that tells the classes apart", got, 'use method="em", or fit on more rows')
     seen = torch.bincount(decisions.cpu(), minlength=len(table)).double() / len(decisions)
-    exact: Tensor = torch.linalg.solve(table, seen)
-    if bool((exact < 0).any()):
-        heavy = 1e6  # of the row that makes the sum 1
-        system = np.vstack([table.numpy(), np.full((1, len(seen)), heavy)])
-        exact = torch.from_numpy(nnls(system, np.append(seen.numpy(), heavy))[0])
-    return exact / exact.sum()
+    # a heavy equation makes the sum 1
+    system = torch.cat([table, torch.full_like(table[:1], _HEAVY)]).numpy()
+    found: Tensor = torch.from_numpy(nnls(system, np.append(seen.numpy(), _HEAVY))[0])
+    return found / found.sum()
 
 
 def unweighted_logits(logits: Any) -> Tensor:
