@@ -223,11 +223,11 @@ def test_one_large_file_is_streamed_to_the_same_numbers(
 def test_the_first_line_says_which_model_is_better(fitted: Path, arrays: dict[str, np.ndarray], run: Run) -> None:
     np.savez("better.npz", test_logits=arrays["test_logits"] / 3, test_labels=arrays["test_labels"])
     shown = run("compare good.npz better.npz").stdout
-    assert shown.startswith("B is better than A")
+    assert shown.startswith("B is better calibrated than A")
     found = run("compare good.npz better.npz --json")
     assert [row["winner"] for row in found["rows"]][1] == "b"
     assert " ".join(found["verdict"].split()) in " ".join(shown.split())
-    assert run("compare none c.safetensors good.npz").stdout.startswith("B is better than A")
+    assert run("compare none c.safetensors good.npz").stdout.startswith("B is better calibrated than A")
     run("compare none c.safetensors good.npz --split val", code=2)  # the calibrator was fitted on val
 
 

@@ -75,11 +75,10 @@ def injure(content: bytes, rng: random.Random) -> bytes:
     """Return ``content`` with one to four random injuries: bits, cuts, repetitions, extremes, absurd numbers."""
     broken = bytearray(content)
     for _ in range(rng.randint(1, 4)):
-        if not broken:
-            break
-        at, length = rng.randrange(len(broken)), rng.choice((1, 1, 2, 4, 8, 64))
+        at, length = rng.randrange(len(broken) or 1), rng.choice((1, 1, 2, 4, 8, 64))
+        numbers = list(re.finditer(rb"\d+", bytes(broken[:400])))
         match rng.randrange(6):
-            case 0:
+            case 0 if broken:
                 broken[at] ^= 1 << rng.randrange(8)
             case 1:
                 del broken[at:]
@@ -89,11 +88,10 @@ def injure(content: bytes, rng: random.Random) -> bytes:
                 broken[at:at] = broken[at : at + length]
             case 4:
                 broken[at : at + length] = bytes([rng.choice((0, 1, 0x7F, 0xFF))]) * length
-            case _:
-                if numbers := list(re.finditer(rb"\d+", bytes(broken[:400]))):
-                    chosen = rng.choice(numbers)
-                    absurd = rng.choice((b"0", b"-1", b"9" * 18, b"1e9", b"2147483648"))
-                    broken[chosen.start() : chosen.end()] = absurd
+            case 5 if numbers:
+                chosen = rng.choice(numbers)
+                absurd = rng.choice((b"0", b"-1", b"9" * 18, b"1e9", b"2147483648"))
+                broken[chosen.start() : chosen.end()] = absurd
     return bytes(broken)
 
 

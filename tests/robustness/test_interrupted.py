@@ -12,7 +12,6 @@ import shutil
 import signal
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -69,55 +68,49 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-@dataclass(frozen=True)
-class Process:
-    """A command in a fork of this process, which has imported everything, so that kills fall into the work."""
+def start(arguments: list[str], home: Path, *, largest: int | None = None) -> int:
+    """Start a command in ``home``, whose files may grow to ``largest`` bytes; return the number of the process.
 
-    number: int
-    home: Path
-
-    @classmethod
-    def start(cls, arguments: list[str], home: Path, *, largest: int | None = None) -> "Process":
-        """Start a command in ``home``, whose files may grow to ``largest`` bytes."""
-        if number := os.fork():
-            return cls(number, home)
-        code = 70
+    It is a fork of this process, which has imported everything, so that kills fall into the work.
+    """
+    if number := os.fork():
+        return number
+    code = 70
+    try:
+        os.chdir(home)
+        for name, descriptor in (("stdout", 1), ("stderr", 2)):
+            os.dup2(os.open(home / f".{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+        torch.set_num_threads(1)
+        if largest is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
         try:
-            os.chdir(home)
-            for name, descriptor in (("stdout", 1), ("stderr", 2)):
-                os.dup2(os.open(home / f".{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
-            sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
-            torch.set_num_threads(1)
-            if largest is not None:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
-            try:
-                command(arguments)
-            except SystemExit as left:
-                code = left.code if isinstance(left.code, int) else int(left.code is not None)
-            sys.stdout.flush()
-            sys.stderr.flush()
-        except BaseException as error:  # a fork must end here, whatever happens
-            os.write(2, f"{type(error).__name__}: {error}\n".encode())
-        os._exit(code)
+            command(arguments)
+        except SystemExit as left:
+            code = left.code if isinstance(left.code, int) else int(left.code is not None)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BaseException as error:  # a fork must end here, whatever happens
+        os.write(2, f"{type(error).__name__}: {error}\n".encode())
+    os._exit(code)
 
-    def killed_after(self, seconds: float) -> bool:
-        """Kill it after so many seconds, and return whether it was still running."""
-        limit = time.monotonic() + seconds
-        while time.monotonic() < limit:
-            if os.waitpid(self.number, os.WNOHANG)[0]:
-                return False
-            time.sleep(0.002)
-        os.kill(self.number, signal.SIGKILL)
-        os.waitpid(self.number, 0)
-        return True
 
-    def code(self) -> int:
-        """Wait for its end and return the exit code."""
-        return os.waitstatus_to_exitcode(os.waitpid(self.number, 0)[1])
+def killed(number: int, seconds: float) -> bool:
+    """Kill a process after so many seconds, and return whether it was still running."""
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit:
+        if os.waitpid(number, os.WNOHANG)[0]:
+            return False
+        time.sleep(0.002)
+    os.kill(number, signal.SIGKILL)
+    os.waitpid(number, 0)
+    return True
 
-    def errors(self) -> str:
-        """Return what it printed on stderr."""
-        return (self.home / ".stderr").read_text()
+
+def ended(arguments: list[str], home: Path, *, largest: int | None = None) -> tuple[int, str]:
+    """Run a command to its end, and return its exit code and what it printed on stderr."""
+    code = os.waitstatus_to_exitcode(os.waitpid(start(arguments, home, largest=largest), 0)[1])
+    return code, (home / ".stderr").read_text()
 
 
 def output(home: Path, written: str | None) -> dict[str, bytes]:
@@ -161,48 +154,40 @@ def assert_whole(home: Path) -> None:
 Case = tuple[list[str], str | None, dict[str, bytes], float]
 
 
-@pytest.fixture(params=COMMANDS)
-def case(request: pytest.FixtureRequest, inputs: Path, tmp_path: Path) -> Case:
+@pytest.fixture(scope="module", params=COMMANDS)
+def case(request: pytest.FixtureRequest, inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Case:
     """Return a command's arguments, where it writes, what it gives undisturbed, and its seconds."""
     arguments, written = COMMANDS[request.param]
-    home = Path(shutil.copytree(inputs, tmp_path / "undisturbed"))
-    began = time.monotonic()
-    process = Process.start(arguments, home)
-    assert process.code() == 0, process.errors()
+    home, began = Path(shutil.copytree(inputs, tmp_path_factory.mktemp("undisturbed") / "home")), time.monotonic()
+    code, errors = ended(arguments, home)
+    assert code == 0, errors
     return arguments, written, output(home, written), time.monotonic() - began
 
 
-def test_a_killed_command_gives_the_same_when_run_again(case: Case, inputs: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", range(RUNS))
+def test_a_killed_command_gives_the_same_when_run_again(number: int, case: Case, inputs: Path, tmp_path: Path) -> None:
     arguments, written, expected, seconds = case
-    rng = random.Random(f"{SEED}{arguments}")
-    for number in range(RUNS):
-        home = Path(shutil.copytree(inputs, tmp_path / str(number)))
-        for _ in range(rng.randint(1, MAX_KILLS)):
-            if not Process.start(arguments, home).killed_after(rng.random() * seconds):
-                break
-            assert_whole(home)
-        process = Process.start(arguments, home)
-        assert process.code() == 0, process.errors()
-        assert output(home, written) == expected
-        assert list(home.rglob("*.part")) == []
-        shutil.rmtree(home)
-
-
-def test_a_full_disk_is_one_sentence_and_changes_no_file(case: Case, inputs: Path, tmp_path: Path) -> None:
-    arguments, written, expected, _ = case
-    rng = random.Random(f"{SEED}{arguments}")
-    for number in range(RUNS):
-        home = Path(shutil.copytree(inputs, tmp_path / str(number)))
-        largest = int(max(map(len, expected.values())) ** rng.random()) + 200  # enough for the sentence itself
-        process = Process.start(arguments, home, largest=largest)
-        code = process.code()
-        assert code in (0, 2), process.errors()
-        if code:
-            lines = [line for line in process.errors().splitlines() if line.startswith("error: ")]
-            assert len(lines) == 1, process.errors()
-            assert "Traceback" not in process.errors()
+    rng = random.Random(f"{SEED}{arguments}{number}")
+    home = Path(shutil.copytree(inputs, tmp_path / "killed"))
+    for _ in range(rng.randint(1, MAX_KILLS)):
+        if not killed(start(arguments, home), rng.random() * seconds):
+            break
         assert_whole(home)
-        again = Process.start(arguments, home)
-        assert again.code() == 0, again.errors()
-        assert output(home, written) == expected
-        shutil.rmtree(home)
+    assert ended(arguments, home)[0] == 0
+    assert output(home, written) == expected
+    assert list(home.rglob("*.part")) == []
+
+
+@pytest.mark.parametrize("number", range(RUNS))
+def test_a_full_disk_is_one_sentence_and_changes_no_file(number: int, case: Case, inputs: Path, tmp_path: Path) -> None:
+    arguments, written, expected, _ = case
+    rng = random.Random(f"{SEED}{arguments}{number}")
+    home = Path(shutil.copytree(inputs, tmp_path / "full"))
+    largest = int(max(map(len, expected.values())) ** rng.random()) + 200  # enough for the sentence itself
+    code, errors = ended(arguments, home, largest=largest)
+    assert code in (0, 2), errors
+    assert errors.count("error: ") == (code == 2), errors
+    assert "Traceback" not in errors
+    assert_whole(home)
+    assert ended(arguments, home)[0] == 0
+    assert output(home, written) == expected

@@ -12,7 +12,7 @@ import typer
 
 from calibrant.cli import options
 from calibrant.cli.show import print_json, print_line, print_rows, print_table, working
-from calibrant.errors import InputError
+from calibrant.errors import InputError, LeakError
 
 if TYPE_CHECKING:
     from calibrant.data.predictions import Predictions
@@ -98,21 +98,24 @@ def evaluate(
         contents = reading.contents(source, features=features, several=multilabel)
         parts = contents.splits if split is None else {split: contents.splits[contents.find(split)]}
         for part, whole in parts.items():
-            for data, group in [(whole, None), *_groups_of(whole, options.names_in(by))]:
-                states = (
-                    {None: data}
-                    if fitted is None
-                    else {None: data, name: data.calibrated_by(fitted, allow_fit_rows=True)}
-                )
-                for state, held in states.items():
+            states: dict[str | None, Any] = {None: whole}
+            if fitted is not None:
+                try:
+                    states[name] = whole.calibrated_by(fitted)
+                except LeakError:
+                    states[name] = whole.calibrated_by(fitted, allow_fit_rows=True)
+                    notes.append(
+                        f"{source.shown}, {part}: the calibrator was fitted on these rows; evaluate it on others."
+                    )
+            for group, chosen_rows in [(None, None), *_groups_of(whole, options.names_in(by))]:
+                for state, data in states.items():
+                    held = data if chosen_rows is None else data[chosen_rows]
+                    more: dict[str, Any] = {} if multilabel else {"metrics": chosen, "group": group}
                     with working(f"measuring {source.shown}"):
-                        more: dict[str, Any] = {"metrics": chosen, "group": group} if not multilabel else {}
                         rows += measure(held, file=source.shown, split=part, calibrator=state, draws=draws, **more)
-                        if multilabel:
-                            with suppress(InputError):  # too few groups of rows: the panel says so
-                                tables[source.shown, part, state] = label_table(held)
-            if fitted is not None and _was_fitted_on(whole, fitted):
-                notes.append(f"{source.shown}, {part}: the calibrator was fitted on these rows; evaluate it on others.")
+                    if multilabel:
+                        with suppress(InputError):  # too few groups of rows: the panel says so
+                            tables[source.shown, part, state] = label_table(held)
     if as_json:
         from calibrant.cli.fit import calibrator_facts
 
@@ -142,8 +145,8 @@ def _streamed_rows(
             yield from panel_rows(figures, metrics, file=source.shown, split=part, calibrator=as_text(calibrator))
 
 
-def _groups_of(data: Any, columns: Sequence[str]) -> Iterator[tuple[Any, str]]:
-    """Yield (its rows, ``region=EU``) for every value of the columns beside a split."""
+def _groups_of(data: Any, columns: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """Yield (``region=EU``, its rows) for every value of the columns beside a split."""
     import numpy as np
     import torch
 
@@ -154,18 +157,7 @@ def _groups_of(data: Any, columns: Sequence[str]) -> Iterator[tuple[Any, str]]:
         if len(values) > MOST_GROUPS:
             raise InputError(f"{column!r} has {len(values)} values, and at most {MOST_GROUPS} groups are measured")
         for code, value in enumerate(values.tolist()):
-            yield data[torch.from_numpy(np.flatnonzero(codes == code))], f"{column}={value}"
-
-
-def _was_fitted_on(data: Any, calibrator: Any) -> bool:
-    from calibrant.data.leakage import check_not_fitted_on
-    from calibrant.errors import LeakError
-
-    try:
-        check_not_fitted_on(data.logits, calibrator.fit_rows, None if calibrator.multi_label else data.labels)
-    except LeakError:
-        return True
-    return False
+            yield f"{column}={value}", torch.from_numpy(np.flatnonzero(codes == code))
 
 
 def labels_as_json(tables: Any) -> dict[str, Any]:

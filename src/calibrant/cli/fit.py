@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -142,7 +142,7 @@ def calibrator_facts(calibrator: Any) -> dict[str, Any]:
 
     facts: dict[str, Any] = {"type": type(calibrator).__name__, "repr": in_one_line(calibrator)}
     if calibrator.multi_label:
-        return facts | {"labels": [asdict(fact) for fact in calibrator.labels_fitted]}
+        return facts | {"labels": [dataclasses.asdict(fact) for fact in calibrator.labels_fitted]}
     learned = {}
     for cls in reversed(type(calibrator).__mro__):
         # of our own classes: what nn.Module has as properties was not learned
@@ -232,12 +232,12 @@ def apply(
 
 
 def _write_calibrated(fitted: Any, path: str, target: Path, reading: options.Reading, *, instead: bool) -> None:
-    from calibrant.data.io import CALIBRATED, Mapped, calibrated_columns, read_contents
+    from calibrant.data.io import CALIBRATED, calibrated_columns, read_contents
     from calibrant.data.tables import Arrays, open_table
 
     table = open_table(path)
     features = [] if fitted.multi_label else options.feature_names(fitted)
-    mapped = Mapped(reading.columns, reading.label, reading.kind, features=features, multilabel=fitted.multi_label)
+    mapped = dataclasses.replace(reading, features=features, multilabel=fitted.multi_label)
     found = read_contents(table, mapped, labelled=False)
     prefix = "" if instead or isinstance(table, Arrays) else CALIBRATED
     columns: dict[str, Any] = {}

@@ -8,13 +8,14 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
 from calibrant.cli.show import leave_reader, say, working
+from calibrant.data.mapping import Mapped
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
@@ -98,17 +99,8 @@ class Source:
     words: str
 
 
-@dataclass(frozen=True)
-class Reading:
-    """What the user says of a file, in the names of the arguments of ``calibrant.read``."""
-
-    columns: str | None = None
-    label: str | None = None
-    kind: Literal["probs", "logits"] | None = None
-    weights: str | None = None
-    groups: str | None = None
-    labels: str | None = None
-    on: str | None = None
+class Reading(Mapped):
+    """What the options say of a file, and how it is read so."""
 
     def sources(self, files: str | Sequence[str] | None, example: str | None = None) -> list[Source]:
         """Return what is to be read: the files, or an example.
@@ -120,12 +112,10 @@ class Reading:
         from calibrant._files import check_source, shown
 
         named = [files] if isinstance(files, str) else list(files or [])
-        for name in [*named, *filter(None, [self.labels])]:
+        for name in [*named, *([str(self.labels)] if self.labels else [])]:
             if name != STREAM and not Path(name).is_dir():
                 check_source(name)
-        options = "".join(
-            f" --{name} {shlex.quote(value)}" for name, value in asdict(self).items() if value is not None
-        )
+        options = "".join(f" --{name} {shlex.quote(value)}" for name, value in asdict(self).items() if value)
         found = [Source(name, shown(name), shlex.quote(shown(name)) + options) for name in named]
         if example is not None:
             choose(example, example_names(), option="--example")
@@ -143,9 +133,9 @@ class Reading:
 
     def contents(self, source: Source, *, features: Sequence[str] = (), several: bool = False) -> Contents:
         """Return the labelled rows of every split of a file, or of stdin; notes on how they were read go to stderr."""
-        from calibrant.data.io import Mapped, read_contents
+        from calibrant.data.io import read_contents
 
-        mapped = Mapped(**asdict(self), features=list(dict.fromkeys(features)), multilabel=several)
+        mapped = replace(self, features=list(dict.fromkeys(features)), multilabel=several)
         with path_or_stdin(source.path) as path, working(f"reading {source.shown}"):
             found = read_contents(path, mapped, labelled=True)
         for note in found.notes:

@@ -21,6 +21,7 @@ import numpy as np
 from calibrant._core.check import as_tensor, check_labels
 from calibrant._files import Array, as_path, pa, shown, write_arrays
 from calibrant.data.labels import match_event, match_labels, name_spellings
+from calibrant.data.mapping import Mapped
 from calibrant.data.multilabel import MISSING, MultiLabel
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import FEATURE, stored_tensor
@@ -41,28 +42,6 @@ UNNAMED = "all"  # the split of a file without splits
 SAVED = (".npz", ".safetensors", ".parquet", ".feather", ".arrow", ".csv", ".tsv", ".jsonl")
 _LISTS = (".parquet", ".feather", ".arrow")  # whose tables hold the scores of a row as a list
 _SUM = 1e-4  # from 1, within which sums of probabilities are taken as they are
-
-
-@dataclass(frozen=True)
-class Mapped:
-    """What a user says of a file: the arguments of ``read``, except for the split."""
-
-    columns: str | Sequence[str] | None = None
-    label: str | None = None
-    kind: Scores | None = None
-    weights: str | None = None
-    groups: str | None = None
-    class_names: Sequence[str] | None = None
-    labels: str | os.PathLike[str] | None = None
-    on: str | None = None
-    features: Sequence[str] = ()
-    multilabel: bool = False
-
-    def __post_init__(self) -> None:
-        if self.kind not in (None, "logits", "probs"):
-            raise InputError(f"kind must be probs or logits, got {self.kind!r}")
-        if self.on is not None and self.labels is None:
-            raise InputError("on names the column that joins a file of labels; name that file by labels")
 
 
 @dataclass(frozen=True)
@@ -160,7 +139,7 @@ def read(
         >>> read(file, columns="cat,dog", label="truth", kind="probs").correct
         tensor([ True, False])
     """
-    mapped = Mapped(columns, label, kind, weights, groups, class_names, labels, on, tuple(features), multilabel)
+    mapped = Mapped(columns, label, kind, weights, groups, labels, on, class_names, tuple(features), multilabel)
     contents = read_contents(path_or_frame, mapped)
     found: Predictions | MultiLabel = contents.splits[contents.find(split)]
     return found

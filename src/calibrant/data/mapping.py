@@ -1,0 +1,30 @@
+"""What a user says of a file: which columns hold what. It is apart from reading, so that help does not wait for PyTorch."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from calibrant.errors import InputError
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """The arguments of ``calibrant.read``, except for the split."""
+
+    columns: str | Sequence[str] | None = None
+    label: str | None = None
+    kind: Literal["logits", "probs"] | None = None
+    weights: str | None = None
+    groups: str | None = None
+    labels: str | os.PathLike[str] | None = None
+    on: str | None = None
+    class_names: Sequence[str] | None = None
+    features: Sequence[str] = ()
+    multilabel: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind not in (None, "logits", "probs"):
+            raise InputError(f"kind must be probs or logits, got {self.kind!r}")
+        if self.on is not None and self.labels is None:
+            raise InputError("on names the column that joins a file of labels; name that file by labels")
