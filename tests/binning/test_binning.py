@@ -13,7 +13,7 @@ from calibrant.errors import InputError
 
 
 @pytest.mark.parametrize("bins", [1, 2, 3, 7, 10, 15, 49, 100, 1000, 20_000])
-def test_equal_width_follows_the_search_among_edges_on_and_beside_every_edge(bins: int) -> None:
+def test_equal_width_is_a_search_on_and_beside_every_edge(bins: int) -> None:
     edges = np.arange(bins + 1) / bins
     around = [edges, np.nextafter(edges, 0), np.nextafter(edges, 1), edges + 3e-12, edges - 3e-12]
     p = np.unique(np.concatenate([*around, np.linspace(0, 1, 999)]))
@@ -45,7 +45,7 @@ def test_equal_mass_sizes_are_those_of_array_split() -> None:
     assert EqualMass(3).edges(torch.tensor([0.1, 0.2, 0.9])).tolist() == pytest.approx([0.0, 0.1, 0.2, 1.0])
 
 
-def test_interpolated_edges_drop_the_least_confident_row_and_all_saturated_ones() -> None:
+def test_interpolated_edges_drop_the_least_confident_row() -> None:
     p = torch.tensor([0.2, 0.5, 0.7, 0.9], dtype=torch.float64)
     assert EqualMass(2, ties="interpolated").assign(p)[0] == -1
     table = EqualMass(2, ties="interpolated").table(torch.ones(5), torch.zeros(5))
@@ -91,7 +91,7 @@ def test_sums_over_a_million_rows_are_exact_to_1e_12() -> None:
     assert float(table.sum_p) == pytest.approx(math.fsum(p.tolist()), rel=1e-12)
 
 
-def test_equal_mass_keeps_together_what_only_rounding_tells_apart() -> None:
+def test_equal_mass_keeps_what_rounding_tells_apart_together() -> None:
     """Confidences that went through log and exp differ by an ulp; split, a calibrated binning would show an error."""
     generator = torch.Generator().manual_seed(0)
     steps = torch.tensor([0.3, 0.55, 0.7, 0.9], dtype=torch.float64)[torch.randint(4, (999,), generator=generator)]

@@ -137,7 +137,7 @@ def test_a_class_is_no_metric() -> None:
 
 
 @pytest.mark.parametrize("metric", [m for m in METRICS if m.measures_calibration], ids=repr)
-def test_a_calibrated_model_scores_better_than_an_overconfident_one(metric: Metric) -> None:
+def test_a_calibrated_model_scores_better(metric: Metric) -> None:
     true, labels = drawn(1000, 3, spread=2, sharp=1, dtype=torch.float32)
     good, bad = (metric(Predictions.from_logits(true * scale, labels)) for scale in (1, 5))
     assert abs(good) < abs(bad)

@@ -103,7 +103,7 @@ def test_smooth_error_is_the_fixed_point_of_the_integral(power: float) -> None:
     assert SmoothECE()(data) == pytest.approx(low, abs=5e-5)  # bisection, midpoint rule and lattice
 
 
-def test_smooth_error_of_one_sided_residuals_is_their_mean_and_a_perfect_one_is_0() -> None:
+def test_smooth_error_of_one_sided_residuals_is_their_mean() -> None:
     assert SmoothECE()(Pairs.from_probs([1.0, 0.9, 0.8], [0, 0, 0])) == pytest.approx(0.9, abs=1e-5)
     assert SmoothECE()(Pairs.from_probs([1.0, 0.0], [1, 0])) == pytest.approx(0.0, abs=1e-5)
 
@@ -116,7 +116,7 @@ def test_cumulated_errors_by_a_loop() -> None:
 
 
 @pytest.mark.parametrize("score", ["brier", "log"])
-def test_calibration_and_refinement_add_up_to_the_score_of_the_bin_means(score: str) -> None:
+def test_calibration_and_refinement_add_up_to_the_score(score: str) -> None:
     data = pairs(power=2)
     table = ECE().cells(data).table()
     mean = (table.sum_p / table.count)[EqualWidth(15).assign(data.p)]

@@ -107,7 +107,7 @@ def test_torchmetrics_puts_confidence_1_into_a_bin_of_its_own() -> None:
     assert ECE(EqualWidth(10))(Pairs.from_probs(confidence, correct)) == pytest.approx(0.475)
 
 
-def test_an_edge_belongs_to_the_bin_above_elsewhere_and_to_the_bin_below_here() -> None:
+def test_peers_put_an_edge_into_the_bin_above() -> None:
     metrics, functional = peer("netcal.metrics"), peer("torchmetrics.functional.classification")
     p = np.array([0.75] * 10 + [0.8] * 10)  # 0.75 is an edge of 4 bins, to the bit
     y = np.array([1] * 10 + [0] * 4 + [1] * 6)

@@ -80,8 +80,9 @@ def test_what_has_no_interval_is_refused_with_the_reason() -> None:
         interval(DebiasedECE(), Pairs.from_probs([0.7] * 200, [1] * 140 + [0] * 60))
     with pytest.raises(NoIntervalError, match="none is known to cover"):
         bootstrap(ECE(), model(rows=50))
-    with pytest.warns(UserWarning, match="infinite"), pytest.raises(NoIntervalError, match="floor"):
-        bootstrap(NLL(), Predictions.from_probs([[1.0, 0.0]], [1]))
+    for method in (bootstrap, interval):
+        with pytest.warns(UserWarning, match="infinite"), pytest.raises(NoIntervalError, match="floor"):
+            method(NLL(), Predictions.from_probs([[1.0, 0.0], [0.5, 0.5]], [1, 0]))
 
 
 @pytest.mark.parametrize("metric", [ECE(), ECE(EqualMass(15)), TopLabelECE(), ClasswiseECE(), DebiasedECE()], ids=repr)

@@ -109,7 +109,7 @@ class MeanSums:
         Raises:
             NoIntervalError: If few decisions are wrong, or right, and the metric does not know its range; for an infinite value.
         """
-        rows, square = self.rows, self.rows.total(2)
+        rows = self.rows
         require_finite(rows.mean, what)
         if self.binary and not rows.weighted:
             return share_interval(round(float(rows.sums[0, 1])), round(rows.mass), level=level)
@@ -125,7 +125,7 @@ class MeanSums:
         # A loss has a long upper tail, and in most samples its largest values are too few: the upper end then misses twice as often
         # as the lower one. The probabilities say how large unlikely losses are; where they expect too large ones (an under-confident
         # model), the sample tells, so that the variance is raised by at most UNSEEN of its own standard errors √Σ c⁴.
-        spread, (whole, first, second) = rows.spread(), self.foreseen.tolist()
+        spread, square, (whole, first, second) = rows.spread(), rows.total(2), self.foreseen.tolist()
         found = interval_from(rows.mean, spread, level=level)
         foreseen = (second - first**2 / whole) / rows.mass**2
         raised = max(0.0, min(foreseen, square + UNSEEN * math.sqrt(rows.total(4))))
