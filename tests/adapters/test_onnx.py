@@ -157,22 +157,6 @@ def test_several_labels_a_row_are_served_each_with_its_probability(kind: str, tm
     assert abs(torch.from_numpy(probs) - torch.sigmoid(several(new).double())).max() < 1e-6
 
 
-def test_the_command_exports_what_fit_saved(tmp_path: Path) -> None:
-    from typer.testing import CliRunner
-
-    from calibrant.cli import main
-
-    fitted("TemperatureScaling").save(tmp_path / "c.safetensors")
-    (tmp_path / "names.txt").write_text("ant\nbee\n")
-    words = ["export", str(tmp_path / "c.safetensors"), "-o", str(tmp_path / "c.onnx")]
-    done = CliRunner().invoke(main, [*words, "--class-names", str(tmp_path / "names.txt")])
-    assert done.exit_code == 2
-    assert "expected 4 distinct class_names" in done.stderr or "--class-names" in done.stderr
-    assert not (tmp_path / "c.onnx").exists()
-    assert CliRunner().invoke(main, words).exit_code == 0
-    assert (tmp_path / "c.onnx").exists()
-
-
 def test_what_cannot_be_exported_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFittedError):
         adapter.export(TemperatureScaling(), tmp_path / "c.onnx")

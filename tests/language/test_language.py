@@ -143,7 +143,7 @@ BOTH = {"first": ["A"], "second": ["B", " A"]}
         (lambda: choices([AB, {}], ("A", "B")), "row 1 has no log-probabilities; ask the server"),
         (lambda: choices([SURE], ("A", "B")), r"row 0 sum to 1\.7, above 1"),
         (lambda: choices([{"A": 0.9, "B": 0.1}], ("A", "B")), "no natural logarithms"),
-        (lambda: choices([], ("A", "B")), "at least one row"),
+        (lambda: choices([], ("A", "B")), "none of 0 rows"),
         (lambda: choices(np.zeros((2, 3)), ("A", "B")), r"shape \(N, 2\), .*not \(2, 3\)"),
         (
             lambda: choices([AB, AB], ("A", "B"), ["A", "C"]),
@@ -154,7 +154,6 @@ BOTH = {"first": ["A"], "second": ["B", " A"]}
         (lambda: sequences([-1.0, math.nan], [1, 1]), "answer 1 must be finite and at most 0"),
         (lambda: sequences([-1.0], [0]), "answer 0 has no tokens"),
         (lambda: sequences([-1.0], [1], [2]), "labels in"),
-        (lambda: verbalized("50 %"), "pass a list"),
     ],
 )
 def test_what_cannot_be_predictions_is_told(call: Callable[[], object], sentence: str) -> None:
@@ -198,6 +197,9 @@ def test_a_target_that_is_an_index_and_a_text_is_read_as_the_accuracy_of_the_log
     assert [as_index.need_labels().item(), as_text.need_labels().item()] == [1, 0]
 
 
+POSITIVE = [["0.5", "True"], ["-1", "True"], ["-1", "True"]]
+
+
 @pytest.mark.parametrize(
     ("lines", "sentence"),
     [
@@ -206,7 +208,7 @@ def test_a_target_that_is_an_index_and_a_text_is_read_as_the_accuracy_of_the_log
         ((sample(1, "0"), {"doc_id": 2}), "line 2: no multiple-choice sample"),
         ((sample(1, "0") | {"filtered_resps": ["42"]},), "calibrant.language.verbalized"),
         ((sample(1, "0", options=(" a", " a")),), "two distinct options"),
-        ((sample(1, "0") | {"filtered_resps": [["0.5", "True"], ["-1", "True"], ["-1", "True"]]},), "at most 0"),
+        ((sample(1, "0") | {"filtered_resps": POSITIVE},), "at most 0"),
         ((sample(1, "0"), sample(1, "0", filter="other")), "a doc_id twice"),
         ((sample(7, "d"),), "the target of doc_id 7, 'd', is none of its options"),
     ],

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._core.check import shown
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 
@@ -93,10 +92,6 @@ def parse_confidence(text: str, *, scale: int | None = None) -> float:
         >>> [parse_confidence(text) for text in ("Paris. Confidence: 85 %", "0.85", "**Confidence:** 8/10")]
         [0.85, 0.85, 0.8]
     """
-    if scale is not None and scale < 2:
-        raise InputError(f"scale must be at least 2, not {scale!r}")
-    if not isinstance(text, str):
-        raise InputError(f"a stated confidence must be text, not {shown(text)}")
     plain = _SIGNS.sub("", text).strip()
     alone = _ALONE.fullmatch(plain)
     found = [alone] if alone else list(_LABELLED.finditer(plain))
@@ -143,8 +138,6 @@ def verbalized(texts: Sequence[str], labels: Any = None, *, scale: int | None = 
     References:
         Lin et al. 2022, Teaching Models to Express Their Uncertainty in Words; Tian et al. 2023, Just Ask for Calibration.
     """
-    if isinstance(texts, str):
-        raise InputError("texts must be one per answer, not a single text; pass a list")
     stated = []
     for row, text in enumerate(texts):
         try:

@@ -60,8 +60,6 @@ def choices(
         raise InputError(f"missing must be 'refuse', 'bound' or 'drop', not {missing!r}")
     spellings = _spellings_of(options)
     rows = _top_tokens(scores, spellings)
-    if not rows:
-        raise InputError("scores must have at least one row")
     truth = _option_numbers(labels, tuple(spellings), rows=len(rows))
     tokens: Sequence[str | None] = [None] * len(rows) if sampled is None else sampled
     pairs = enumerate(zip(rows, tokens, strict=True))

@@ -29,33 +29,23 @@ class EventFigures:
 
     Args:
         ece: The calibration error in 15 bins of equal width, with its interval and limits.
-        rows: Rows.
-        events: Rows with the event; of weighted rows their part of them.
-        mean: Mean probability.
-        rate: Frequency of the event.
         gap: Calibration in the large, mean probability − frequency; its interval is normal. All intervals are NaN where rows are
             dependent or weighted, or too few have the event or have it not.
         slope: Of the log-odds (Cox 1958); None where the outcomes do not determine it.
         intercept: Likewise.
         brier: Mean (p − y)².
         auroc: The chance that a row with the event has the higher probability, half for equal ones; None without such pairs.
-        all_equal: Whether every row has the same probability, so that nothing is ranked.
-        diagram: In bins of equal mass.
+        diagram: In bins of equal mass; its confidence is the mean probability, its accuracy the frequency of the event.
         isotonic: The isotonic curve and its band.
         histogram: (2, 20) fractions of the rows with and without the event in bins of equal width.
     """
 
     ece: Row
-    rows: int
-    events: float
-    mean: float
-    rate: float
     gap: Interval
     slope: Interval | None
     intercept: Interval | None
     brier: float
     auroc: float | None
-    all_equal: bool
     diagram: Diagram
     isotonic: IsotonicDiagram
     histogram: Floats
@@ -63,7 +53,7 @@ class EventFigures:
     @property
     def lacking(self) -> str:
         """The kind of rows of which there is none, in words, or ""."""
-        return "rows with the event" if not self.events else "rows without it" if self.events == self.rows else ""
+        return {0.0: "rows with the event", 1.0: "rows without it"}.get(self.diagram.accuracy, "")
 
     @property
     def off(self) -> list[str]:
@@ -96,36 +86,29 @@ def event_of(pairs: Pairs, ece: Row, *, independent: bool) -> EventFigures:
         independent: Whether rows are independent and have no weights.
     """
     p, y, weight = columns_of(pairs)
-    rows, events = float(weight.sum()), float(y @ weight)
-    mean, rate, brier = float(p @ weight) / rows, events / rows, float((p - y) ** 2 @ weight) / rows
+    diagram, rows, events = diagram_of(pairs), float(weight.sum()), float(y @ weight)
+    mean, brier = diagram.confidence - diagram.accuracy, float((p - y) ** 2 @ weight) / rows
     # Var (p − y) has both parts: that of p over rows, and that of the outcomes
-    half = normal_quantile((1 + LEVEL) / 2) * math.sqrt(max(brier - (mean - rate) ** 2, 0.0) / rows)
-    gap = Interval(mean - rate, mean - rate - half, mean - rate + half, LEVEL, "normal")
+    half = normal_quantile((1 + LEVEL) / 2) * math.sqrt(max(brier - mean**2, 0.0) / rows)
     known = independent and min(events, rows - events) >= FEWEST
     slope = intercept = None
     with suppress(FitError):
         line = calibration_line(pairs)
         slope, intercept = _with_ends(line.slope, known), _with_ends(line.intercept, known)
-    bars = [np.histogram(p, BARS, (0, 1), weights=weight * one)[0] / rows for one in (y, 1 - y)]
     # Mann–Whitney: rows without the event below each value, and half of those at it
     code = np.unique(p, return_inverse=True)[1]
     hits, misses = np.bincount(code, weight * y), np.bincount(code, weight * (1 - y))
     both = events * (rows - events)
     return EventFigures(
         ece=ece,
-        rows=ece.n,
-        events=rate * ece.n,
-        mean=mean,
-        rate=rate,
-        gap=_with_ends(gap, known),
+        gap=_with_ends(Interval(mean, mean - half, mean + half, LEVEL, "normal"), known),
         slope=slope,
         intercept=intercept,
         brier=brier,
         auroc=float((hits * (np.cumsum(misses) - misses / 2)).sum() / both) if both else None,
-        all_equal=bool(p.min() == p.max()),
-        diagram=diagram_of(pairs),
+        diagram=diagram,
         isotonic=isotonic_diagram(pairs),
-        histogram=np.stack(bars),
+        histogram=np.stack([np.histogram(p, BARS, (0, 1), weights=weight * one)[0] / rows for one in (y, 1 - y)]),
     )
 
 
@@ -189,7 +172,7 @@ def _gap_advice(state: EventFigures) -> str:
 
 
 def _slope_advice(state: EventFigures) -> str:
-    if state.all_equal:
+    if state.isotonic.band_p[0] == state.isotonic.band_p[-1]:
         return "None: all probabilities are equal, so that nothing is ranked."
     if state.lacking:
         return f"Label {state.lacking}: there are none."

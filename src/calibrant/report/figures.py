@@ -14,6 +14,7 @@ from calibrant.plot.style import Palette, finish
 from calibrant.report.events import BARS, EventFigures
 from calibrant.report.groups_report import FIRST, Audit, off_in
 from calibrant.report.model import Picture
+from calibrant.report.wording import percent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,7 +75,7 @@ def event_pictures(found: "Finding", *, prefix: str) -> list[Picture]:
     name, pictures = found.model.class_name(1), []
     for when, state in zip(("Before", "After") if found.calibrated else ("Uncalibrated",), found.events, strict=True):
         titles = dot_titles(state.diagram, "mean probability", "rate")
-        caption = f"{when}: mean probability {100 * state.mean:.1f} %, rate {100 * state.rate:.1f} %"
+        caption = f"{when}: mean probability {percent(state.diagram.confidence, 1)}, rate {percent(state.diagram.accuracy, 1)}"
         svg = inline_svg(event_figure(state, name=name), prefix=f"{prefix}e{when[0]}", titles=titles)
         pictures.append(Picture(caption, svg))
     return pictures

@@ -29,7 +29,7 @@ from calibrant.report.events import EventFigures, event_of
 from calibrant.report.groups_report import Audit, audit_of
 from calibrant.report.model import Model, fingerprint
 from calibrant.report.tables import Row, measure
-from calibrant.report.wording import UNSEEN, counted
+from calibrant.report.wording import UNSEEN, counted, percent
 
 BINNING = EqualWidth(BINS)
 CLASSES = ClasswiseECE(BINNING)
@@ -235,8 +235,9 @@ def _facts(model: Model, state: State, audit: Audit | None) -> list[str]:
     if isinstance(model.calibrator, Calibrator) and len(model.calibrator.fit_rows) and checked:
         rows = f"{rows}, {UNSEEN},"
     if (event := state.event) is not None:
-        happened = f"{event.events:,.0f} ({100 * event.rate:.1f} %) of {rows}".removesuffix(",")
-        mean = f"Its mean probability is {100 * event.mean:.1f} %."
+        rate = event.diagram.accuracy
+        happened = f"{rate * event.ece.n:,.0f} ({percent(rate, 1)}) of {rows}".removesuffix(",")
+        mean = f"Its mean probability is {percent(event.diagram.confidence, 1)}."
         facts = [f"The event, {model.class_name(1)}, happened in {happened}. {mean}"]
     else:
         accuracy = row_of(state.rows, Accuracy())

@@ -74,7 +74,7 @@ def write_report(
     if not 0 < margin < 1:
         raise InputError("margin in (0, 1)", f"{margin}", "write 0.02 for 2 points")
     findings = [diagnose(one, draws=draws, margin=margin) for one in models]
-    pairs = pairs_of(models) if draws else []
+    pairs = pairs_of(models) if draws else {}
     blocks = [*better_of(pairs, findings), *tables]
     if chosen == "json":
         content = {
@@ -84,7 +84,8 @@ def write_report(
             "rows": [row.plain() for found in findings for state in found.states for row in state.rows],
             "models": [found.plain for found in findings],
             "comparisons": [
-                {"a": one.a, "b": one.b, "calibrated": one.calibrated, **json_data(one.found)} for one in pairs
+                {"a": a, "b": b, "calibrated": any(one.calibrated for one in findings), **json_data(found)}
+                for (a, b), found in pairs.items()
             ],
         }
         return write_json(path, content)
