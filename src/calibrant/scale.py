@@ -11,19 +11,20 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 
 from calibrant._core.warn import report_progress
 from calibrant._files import as_path, atomic_write, check_folder, check_source, error_boundary, same_file, shown
 from calibrant.binning import BinTable, EqualWidth
 from calibrant.calibrators import Calibrator
+from calibrant.data.io import CALIBRATED, Mapped, Part, calibrated_columns, read_contents
 from calibrant.data.predictions import Predictions
+from calibrant.data.record import FEATURE
+from calibrant.data.tables import Arrow, as_arrow
 from calibrant.errors import CalibrantError, FileFormatError, InputError, NoIntervalError, optional
 from calibrant.evaluate.panel import Panel, PanelRow
 from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, SumMetric
@@ -32,196 +33,154 @@ from calibrant.statistics.means import Powers
 
 __all__ = ["Batches", "apply", "batches", "evaluate", "on_ranks", "on_ray"]
 
-BATCH_BYTES = 16 << 20  # of logits in float32 at a time; float64 computations on them take a few MiB more
 BATCH_ROWS = 1 << 16
+BATCH_BYTES = 16 << 20  # of logits in float32 at a time; float64 computations on them take a few MiB more
 READ_BYTES = 1 << 20  # without a read buffer Arrow loads whole column chunks: 587 MiB for 128k rows of 1,000 classes
-PREFIXES = {"logits_": "logits", "logit_": "logits", "probs_": "probs", "prob_": "probs", "p_": "probs"}
-LABELS = ("label", "labels", "y", "y_true", "target")
-WEIGHTS, GROUPS = "weights", ("group", "groups")
 LEVEL = 0.95
 
 
 @dataclass(frozen=True)
-class Part:
-    """A row group of a file: what is read, and sent to a worker, at once.
+class Piece:
+    """A row group of a file: what is read, and sent to a worker, at once."""
 
-    Args:
-        file: Its file.
-        group: Number of the row group.
-        rows: Rows of positive weight in it, of the split that is read.
-        start: Such rows before it.
-        mark: Size and times of the file when it was listed.
-    """
-
-    file: Path
+    path: Path
     group: int
-    rows: int
-    start: int
-    mark: tuple[int, ...]
 
-    def check(self) -> None:
-        """Refuse a file that has changed since it was listed: the sums of one fit must be over the same rows."""
-        if _mark_of(self.file) != self.mark:
-            got = "a changed or missing file"
-            raise FileFormatError(
-                f"{shown(self.file)} to stay as it was", got, "run it again when nothing writes to it"
-            )
+    def __str__(self) -> str:
+        return f"{shown(self.path)}, row group {self.group}"
 
 
 @dataclass(frozen=True)
 class Reader:
-    """How the rows of a Parquet file become predictions.
+    """How Arrow batches become predictions.
 
     Args:
-        kind: "logits" or "probs".
-        columns: The column of lists, or one column for each class.
+        mapped: What the user says of the columns.
+        split: The value of the column ``split`` of the rows that are read, or None.
+        metadata: What stands beside the columns.
+        columns: The columns that are read.
         classes: K.
-        names: Names of the classes, which labels that are text go by; empty if the columns have numbers.
-        label: The column of labels, or "".
-        weights: The column of weights, or "".
-        decision: The column of decisions that were taken, or "".
-        split: The value of the column ``split`` of the rows that are read, or "".
     """
 
-    kind: str
-    columns: tuple[str, ...]
-    classes: int
-    names: tuple[str, ...] = ()
-    label: str = ""
-    weights: str = ""
-    decision: str = ""
-    split: str = ""
+    mapped: Mapped
+    split: str | None
+    metadata: Any
+    columns: tuple[str, ...] = ()
+    classes: int = 2
 
-    @property
-    def read(self) -> list[str]:
-        """The columns that are read."""
-        beside = (self.label, self.weights, self.decision, "split" * bool(self.split))
-        return [*self.columns, *filter(None, beside)]
+    def scan(self, piece: Piece, columns: Sequence[str] | None, *, smaller: int = 1) -> Iterator[Any]:
+        """Yield some or all columns of a row group as Arrow tables, ``smaller`` times smaller than usual."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
 
-    def batches(self, file: Path, group: int, columns: Sequence[str] | None, *, share: int = 1) -> Iterator[Any]:
-        """Yield the rows of a row group as Arrow batches of some columns, or of all; ``share`` times smaller than usual."""
-        rows = max(1, min(BATCH_ROWS, BATCH_BYTES // (4 * self.classes)) // share)
-        with open_parquet(file) as parquet:
-            read = parquet.iter_batches(rows, row_groups=[group], columns=columns)
+        wanted = None if columns is None else [*columns, *(["split"] if self.split else [])]
+        rows = max(1, min(BATCH_ROWS, BATCH_BYTES // (4 * self.classes)) // smaller)
+        with _open_parquet(piece.path) as file:
+            # a data set's scanner would decode a whole row group at once
+            found = file.iter_batches(rows, row_groups=[piece.group], columns=wanted)
             while True:
-                with error_boundary("a readable parquet file", f"a broken one: {shown(file)}", "write it again"):
-                    batch = next(read, None)
+                with error_boundary("a readable parquet file", f"a broken one: {shown(piece.path)}", "write it again"):
+                    batch = next(found, None)
                 if batch is None:
                     return
-                if self.split:
-                    import pyarrow.compute
+                table = pa.Table.from_batches([batch])
+                table = table if self.split is None else table.filter(pc.equal(table["split"], self.split))
+                if table.num_rows:
+                    yield table
 
-                    batch = batch.filter(pyarrow.compute.equal(batch.column("split"), self.split))
-                yield batch
+    def part(self, table: Any, place: str, *, labelled: bool | None = None) -> tuple[Part, Predictions]:
+        """Return where the scores stand in an Arrow table, and its rows."""
+        names = [name for name in table.column_names if name not in ("groups", "split") and FEATURE not in name]
+        contents = read_contents(Arrow(place, names, table.select, self.metadata), self.mapped, labelled=labelled)
+        [data] = contents.splits.values()
+        return contents.parts[0], data
 
-    def predictions(self, batch: Any, where: str) -> Predictions:
-        """Return an Arrow batch as predictions."""
-        try:
-            return self._predictions(batch)
-        except InputError as error:
-            raise error.at(where) from error
-
-    def _predictions(self, batch: Any) -> Predictions:
-        if len(self.columns) == 1 < self.classes:
-            scores = _numbers(batch.column(self.columns[0]).flatten(), self.kind).reshape(-1, self.classes)
-        else:
-            scores = np.column_stack([_numbers(batch.column(name), name) for name in self.columns])
-        beside = {
-            argument: _numbers(batch.column(name), name)
-            for argument, name in (("labels", self.label), ("weights", self.weights))
-            if name and not (argument == "labels" and self.names)
-        }
-        if self.label and self.names:
-            beside["labels"] = np.array(batch.column(self.label).to_pylist())
-        make = Predictions.from_logits if self.kind == "logits" else Predictions.from_probs
-        found = make(scores, class_names=self.names or None, **beside)
-        if not self.decision:
-            return found
-        return replace(found, decision=torch.from_numpy(_numbers(batch.column(self.decision), self.decision).copy()))
-
-
-def _numbers(column: Any, name: str) -> Any:
-    if column.null_count:
-        raise InputError(f"{name} without nulls", "some", "fill or drop them")
-    return column.to_numpy(zero_copy_only=False)
-
-
-Unit = Callable[[Iterator[tuple[Part, int, Predictions]]], Iterator[Any]]
+    def read(self, piece: Piece) -> Iterator[Predictions]:
+        """Yield the rows of positive weight of a row group."""
+        start = 0
+        for table in self.scan(piece, self.columns):
+            data = self.part(table, f"{piece}, from row {start}")[1].counted
+            start += table.num_rows
+            if len(data):
+                yield data
 
 
 class Batches(RowSource):
     """The rows of a Parquet file, or of a folder of them, read batch by batch for each sum. Make it by ``batches`` or ``on_ray``.
 
-    Iterating yields ``Predictions``. For a calibrator's ``fit`` it is a source of chunks.
+    Iterating yields ``Predictions``. For a calibrator's ``fit`` it is a source of batches.
 
     Args:
-        files: Parquet files with the same columns.
-        reader: How their rows become predictions.
-        grouped: Whether rows lie in groups; their intervals need them in memory.
+        files: Parquet files with the same columns, at least one.
+        mapped: What the user says of the columns.
+        split: The value of the column ``split`` of the rows that are read, or None.
         on_ray: Whether each row group is a task of a Ray cluster.
 
     Attributes:
         files: Its files, in order of their names.
         classes: K.
-        class_names: Their names, if labels are text.
+        class_names: Their names, or None.
         count: Rows of positive weight.
+        mass: The sum of their weights.
         grouped: Whether rows lie in groups; their intervals need them in memory.
     """
 
     device = torch.device("cpu")
 
-    def __init__(self, files: Sequence[Path], reader: Reader, *, grouped: bool, on_ray: bool) -> None:
-        self.files, self.reader, self.grouped, self.on_ray = list(files), reader, grouped, on_ray
-        self.classes, self.weighted, self.class_names = reader.classes, bool(reader.weights), reader.names
-        self.parts: list[Part] = []
-        self.count, mass = 0, 0.0
-        for file in self.files:
-            mark = _mark_of(file)
-            for group, (rows, weight) in enumerate(self._counts(file)):
-                if rows:
-                    self.parts.append(Part(file, group, rows, self.count, mark))
-                self.count, mass = self.count + rows, mass + weight
+    def __init__(self, files: Sequence[Path], mapped: Mapped, split: str | None, *, on_ray: bool) -> None:
+        self.files, self.on_ray = list(files), on_ray
+        opened = _metadata_of(files)
+        schema = opened[0].schema.to_arrow_schema()
+        if (split is None) == ("split" in schema.names):
+            got = "no column 'split'" if split else "a column 'split'"
+            raise InputError(f"{shown(files[0])} has {got}: {'leave the split out' if split else 'name one by split'}")
+        self.grouped, reader = "groups" in schema.names, Reader(mapped, split, schema.metadata)
+        self.pieces, self.count = [], 0
+        for file, metadata in zip(files, opened, strict=True):
+            for group in range(metadata.num_row_groups):
+                piece, rows = Piece(file, group), metadata.row_group(group).num_rows
+                rows = sum(table.num_rows for table in reader.scan(piece, [])) if split else rows
+                self.pieces += [piece] * (rows > 0)
+                self.count += rows
+        self.marks = {file: _mark_of(file) for file in self.files}
         if not self.count:
             raise InputError("at least one row of positive weight", "none", "check how the rows were selected")
-        # weights have the mean 1 in fits, so that their scale does not move a ridge against the rows
+        self._first(reader)
         self.mass = float(self.count)
-        self._unit: Unit = partial(_chunks, self.count / mass if self.weighted else 1.0)
+        self._stage: Callable[[Predictions], Iterator[Any]] = partial(_batches_of, 1.0)
         self._steps: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...] = ()
+        if self.weighted:
+            self.count, self.mass = self._over(_itself_alone).total(_count_and_mass)
+            # weights have the mean 1 in fits, so that their scale does not move a ridge against the rows
+            self._stage = partial(_batches_of, self.count / self.mass)
 
-    def _counts(self, file: Path) -> Iterator[tuple[int, float]]:
-        """Yield the rows of positive weight of each row group, and the sum of their weights."""
-        with open_parquet(file) as parquet:
-            sizes = [parquet.metadata.row_group(k).num_rows for k in range(parquet.metadata.num_row_groups)]
-        columns = [name for name in (self.reader.weights, "split" * bool(self.reader.split)) if name]
-        for group, size in enumerate(sizes):
-            if not columns:
-                yield size, size
-                continue
-            rows, mass = 0, 0.0
-            for batch in self.reader.batches(file, group, columns):
-                weight = _numbers(batch.column(columns[0]), WEIGHTS) if self.weighted else np.ones(batch.num_rows)
-                rows, mass = rows + int((weight > 0).sum()), mass + float(weight.sum())
-            yield rows, mass
+    def _first(self, reader: Reader) -> None:
+        """Read some rows, which say what is read, and what it holds."""
+        asked: list[str] = []
+        table = next(reader.scan(self.pieces[0], None, smaller=512))
+        names = [name for name in table.column_names if name not in ("groups", "split") and FEATURE not in name]
+
+        def select(wanted: list[str] | None) -> Any:
+            asked.extend(wanted or names)
+            return table.select(wanted or names)
+
+        found = read_contents(Arrow(str(self.pieces[0]), names, select, reader.metadata), reader.mapped)
+        [data] = found.splits.values()
+        if not isinstance(data, Predictions):
+            raise InputError("one class a row", "several labels", "read the file into memory")
+        self.classes, self.weighted, self.class_names = data.classes, data.weights is not None, data.class_names
+        self.reader = replace(reader, columns=tuple(dict.fromkeys(asked)), classes=data.classes)
 
     def __iter__(self) -> Iterator[Predictions]:
         """Yield the rows in order."""
-        for part in self.parts:
-            for _, _, data in _read(self.reader, part):
-                yield data
+        for piece in self.pieces:
+            yield from self.reader.read(piece)
 
-    def fold(self, work: Callable[..., Any], *parameters: Any) -> Any:
-        """Return Σ ``work(batch, *parameters)``, or None without batches."""
-        job, done = partial(_sum_of_part, self.reader, self._unit, self._steps, work, parameters), 0
-
-        def results() -> Iterator[Any]:
-            nonlocal done
-            for part, found in zip(self.parts, self.results(job, self.parts), strict=True):
-                done += part.rows
-                report_progress(f"{done:,} of {self.count:,} rows")
-                if found is not None:
-                    yield found
-
-        return added(results())
+    def _over(self, stage: Callable[[Predictions], Iterator[Any]]) -> "Batches":
+        """Return a source of what ``stage`` makes of the predictions, instead of batches for a fit."""
+        rows = copy.copy(self)
+        rows._stage, rows._steps = stage, ()
+        return rows
 
     def map(self, make: Callable[..., Any], *parameters: Any) -> "Batches":
         """Return a source of ``make(batch, *parameters)``, made anew for each sum."""
@@ -229,29 +188,129 @@ class Batches(RowSource):
         rows._steps = (*self._steps, (make, parameters))
         return rows
 
-    def in_units(self, unit: Unit) -> "Batches":
-        """Return a source of what ``unit`` makes of the predictions of a part, instead of batches for a fit."""
-        rows = copy.copy(self)
-        rows._unit, rows._steps = unit, ()
-        return rows
+    def fold(self, work: Callable[..., Any], *parameters: Any) -> Any:
+        """Return Σ ``work(batch, *parameters)`` in the order of the batches; None without rows."""
+        job = partial(_sum_of_piece, self.reader, self._stage, self._steps, work, parameters)
+        self._check_files()
+        found = added(one for one in self.run(job, self.pieces) if one is not None)
+        self._check_files()
+        return found
 
-    def results(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
-        """Yield ``function(item)`` of every item in order: in this process, or each as a task of the Ray cluster."""
-        if not self.on_ray:
-            yield from map(function, items)
-            return
-        ray = _import_ray()
-        if not ray.is_initialized():  # at RAY_ADDRESS, or a cluster of this machine
-            ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False)
-        task, shared = ray.remote(_call), ray.put(function)
-        window = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))  # bounds the results that wait for their turn
-        waiting: deque[Any] = deque()
-        for item in items:
+    def _check_files(self) -> None:
+        """Refuse files that have changed since they were listed: the sums of one fit must be over the same rows."""
+        for file, mark in self.marks.items():
+            if _mark_of(file) != mark:
+                expected, got = f"{shown(file)} to stay as it was", "a changed or missing file"
+                raise FileFormatError(expected, got, "run it again when nothing writes to it")
+
+    def run(self, job: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
+        """Yield ``job(item)`` of every item in order, in this process or as a task of the Ray cluster, and report progress."""
+        results = _on_ray(job, items) if self.on_ray else map(job, items)
+        for number, result in enumerate(results, start=1):
+            report_progress(f"{number} of {len(items)} {'files' if isinstance(items[0], tuple) else 'row groups'}")
+            yield result
+
+
+def _open_parquet(file: Path) -> Any:
+    """Return a Parquet file opened for reading through a small buffer, with page checksums verified."""
+    import pyarrow.parquet
+
+    check_source(file)
+    with error_boundary("a readable parquet file", f"a broken or truncated one: {shown(file)}", "write it again"):
+        return pyarrow.parquet.ParquetFile(
+            file, buffer_size=READ_BYTES, pre_buffer=False, page_checksum_verification=True
+        )
+
+
+def _metadata_of(files: Sequence[Path]) -> list[Any]:
+    """Return the metadata of the files.
+
+    Raises:
+        FileFormatError: If one is missing or broken, or has other columns than the first.
+    """
+    found: list[Any] = []
+    for file in files:
+        with _open_parquet(file) as opened:
+            found.append(opened.metadata)
+        if not found[-1].schema.to_arrow_schema().equals(found[0].schema.to_arrow_schema()):
+            expected = f"the columns of {files[0].name} in every file of {shown(file.parent)}"
+            raise FileFormatError(expected, f"others in {file.name}", "keep the outputs of one model in a folder")
+    return found
+
+
+def _mark_of(file: Path) -> tuple[int, ...]:
+    try:
+        found = file.stat()
+    except OSError:
+        return ()
+    # the last one also changes when a program resets the time of modification
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _itself_alone(data: Predictions) -> Iterator[Predictions]:
+    yield data
+
+
+def _count_and_mass(data: Predictions) -> tuple[int, float]:
+    return len(data), float(data.row_weights.sum())
+
+
+def _batches_of(factor: float, data: Predictions) -> Iterator[Batch]:
+    """Yield the batches of a fit, with weights of mean 1."""
+    if data.labels is None:
+        raise InputError("a column label to fit on", "none", "add it")
+    yield from Batch(data.logits, data.labels, None if data.weights is None else data.weights * factor).cut()
+
+
+def _calibrated(calibrator: Calibrator | None, data: Predictions) -> Iterator[Predictions]:
+    yield data if calibrator is None else data.calibrated_by(calibrator)
+
+
+def _sum_of_piece(reader: Reader, stage: Any, steps: Any, work: Any, parameters: Any, piece: Piece) -> Any:
+    """Return Σ ``work`` over the rows of a row group; None if no row remains."""
+
+    def made() -> Iterator[Any]:
+        for data in reader.read(piece):
+            for one in stage(data):
+                for make, arguments in steps:
+                    one = make(one, *arguments)
+                yield work(one, *parameters)
+
+    with torch.no_grad():
+        try:
+            return added(made())
+        except InputError as error:
+            raise error if error.place or shown(piece.path) in str(error) else error.at(str(piece)) from error
+
+
+def _on_ray(job: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
+    """Yield ``job(item)`` of every item in order, each a task of the Ray cluster, which runs it again if its worker dies."""
+    ray = _import_ray()
+    if not ray.is_initialized():  # at RAY_ADDRESS, or a cluster of this machine
+        ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False)
+    task, shared = ray.remote(_call), ray.put(job)
+    window = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))  # bounds the results that wait for their turn
+    waiting: deque[Any] = deque()
+    remaining = iter(items)
+    while True:
+        while len(waiting) < window and (item := next(remaining, None)) is not None:
             waiting.append(task.remote(shared, item))
-            if len(waiting) >= window:
-                yield _result(ray, waiting.popleft())
-        while waiting:
-            yield _result(ray, waiting.popleft())
+        if not waiting:
+            return
+        try:
+            yield ray.get(waiting.popleft())
+        except ray.exceptions.RayTaskError as error:  # its text would be the worker's traceback
+            raise (error.cause if isinstance(error.cause, CalibrantError) else error) from None
+
+
+def _call(job: Callable[[Any], Any], item: Any) -> Any:
+    return job(item)
+
+
+def _import_ray() -> Any:
+    with optional("ray", extra="ray"):
+        import ray
+    return ray
 
 
 def batches(
@@ -265,9 +324,7 @@ def batches(
 ) -> Batches:
     """Return the rows of a Parquet file, or of the ``*.parquet`` files of a folder, as batches that can be iterated again.
 
-    Without options these names are read: ``logits`` or ``probs``, a list of K numbers a row; or a column for each class,
-    ``logit_…``, ``logits_…``, ``p_…``, ``prob_…``, ``probs_…``; the labels ``label``, ``labels``, ``y``, ``y_true`` or
-    ``target``; ``weights``; ``decision``.
+    The columns are those of ``calibrant.read``, by their names or as they are said.
 
     Args:
         path: The file or folder.
@@ -290,7 +347,8 @@ def batches(
         >>> TemperatureScaling().fit(batches(path))
         TemperatureScaling(temperature=1.443)
     """
-    return _open(path, on_ray=False, columns=columns, label=label, kind=kind, weights=weights, split=split)
+    mapped = Mapped(columns=columns, label=label, kind=kind, weights=weights)
+    return Batches(_files_of(path), mapped, split, on_ray=False)
 
 
 def on_ray(path: str | os.PathLike[str], **options: Any) -> Batches:
@@ -307,206 +365,31 @@ def on_ray(path: str | os.PathLike[str], **options: Any) -> Batches:
         MissingExtraError: If Ray is not installed.
     """
     _import_ray()
-    return _open(path, on_ray=True, **options)
+    split = options.pop("split", None)
+    return Batches(_files_of(path), Mapped(**options), split, on_ray=True)
 
 
-def _import_ray() -> Any:
-    with optional("ray", extra="ray"):
-        import ray
-    return ray
-
-
-def _open(path: str | os.PathLike[str], *, on_ray: bool, **options: Any) -> Batches:
+def _files_of(path: str | os.PathLike[str]) -> list[Path]:
     home = as_path(path)
     files = sorted(home.glob("*.parquet")) if home.is_dir() else [home]
     if not files:
         inside = ", ".join(sorted({file.parent.name for file in home.glob("*/*.parquet")})[:10])
         remedy = f"there are some in its folders ({inside}): name one of these" if inside else "check the path"
         raise FileFormatError("a parquet file or a folder of them", f"none at {shown(path)}", remedy)
-    files = [file.absolute() for file in files]  # a worker may have another working directory
-    readers: list[tuple[Reader, bool]] = []
-    for file in files:
-        with open_parquet(file) as parquet:
-            schema = parquet.schema_arrow
-        readers.append((_reader_of(schema, file, **options), any(name in schema.names for name in GROUPS)))
-        if readers[-1][0] != readers[0][0]:
-            raise FileFormatError(
-                f"the columns of {files[0].name} in every file of {shown(home)}",
-                f"others in {file.name}",
-                "keep the outputs of one model in a folder",
-            )
-    return Batches(files, readers[0][0], grouped=any(grouped for _, grouped in readers), on_ray=on_ray)
-
-
-def _reader_of(
-    schema: Any,
-    file: Path,
-    *,
-    columns: str | Sequence[str] | None = None,
-    label: str | None = None,
-    kind: str | None = None,
-    weights: str | None = None,
-    split: str | None = None,
-) -> Reader:
-    import pyarrow as pa
-
-    names, types = list(schema.names), {name: schema.field(name).type for name in schema.names}
-    scores, said, suffixes = _scores_in(names, types, file, columns, kind)
-    listed = len(scores) == 1 and pa.types.is_fixed_size_list(types[scores[0]])
-    classes = types[scores[0]].list_size if listed else len(scores)
-    if classes < 2:
-        raise FileFormatError(
-            "scores of at least two classes", f"one in {shown(file)}", "name one column for each class"
-        )
-    for name in filter(None, (label, weights)):
-        if name not in names:
-            raise FileFormatError(f"a column {name!r} in {shown(file)}", ", ".join(names[:12]), "name one of these")
-    label = label or _only([name for name in LABELS if name in names], file, "label")
-    numbered = all(suffix.isdigit() for suffix in suffixes)
-    text = bool(label) and not pa.types.is_integer(types[label])
-    if text and (listed or numbered):
-        raise FileFormatError(
-            f"labels that are whole numbers in {shown(file)}", str(types[label]), "number the classes"
-        )
-    if split and "split" not in names:
-        raise FileFormatError(f"a column 'split' in {shown(file)}", "none", "leave the split out")
-    if not split and "split" in names:
-        raise FileFormatError(f"one split of {shown(file)}", "a column 'split'", "name the split to read")
-    return Reader(
-        said,
-        scores,
-        classes,
-        tuple(suffixes) if text else (),
-        label,
-        weights or WEIGHTS * (WEIGHTS in names),
-        "decision" * ("decision" in names),
-        split or "",
-    )
-
-
-def _scores_in(
-    names: Sequence[str], types: Any, file: Path, columns: str | Sequence[str] | None, kind: str | None
-) -> tuple[tuple[str, ...], str, list[str]]:
-    """Return the columns of the scores, their kind, and what follows the prefix in the name of each."""
-    if columns is not None:
-        wanted = [one.strip() for one in columns.split(",")] if isinstance(columns, str) else list(columns)
-        chosen = [name for one in wanted for name in names if (fnmatchcase(name, one) if "*" in one else name == one)]
-        shared = wanted[0].partition("*")[0] if len(wanted) == 1 and wanted[0].endswith("*") else ""
-        prefix = shared or next((one for one in PREFIXES if all(name.startswith(one) for name in chosen)), "")
-        said = kind or PREFIXES.get(prefix, "")
-    else:
-        if listed := _only([name for name in ("logits", "probs") if name in names], file, "columns"):
-            return (listed,), listed, []
-        prefix = next((one for one in PREFIXES if sum(name.startswith(one) for name in names) > 1), "")
-        chosen, said = [name for name in names if prefix and name.startswith(prefix)], kind or PREFIXES.get(prefix, "")
-    if not chosen or not said:
-        raise FileFormatError(
-            f"scores in {shown(file)}",
-            f"the columns {', '.join(names[:12])}",
-            "say columns (a pattern such as p_*, or names), label, and kind (probs or logits)",
-        )
-    suffixes = [name.removeprefix(prefix) for name in chosen]
-    if all(suffix.isdigit() for suffix in suffixes):  # whatever the order in the file
-        order = sorted(range(len(chosen)), key=lambda k: int(suffixes[k]))
-        chosen, suffixes = [chosen[k] for k in order], [suffixes[k] for k in order]
-        if [int(one) for one in suffixes] != list(range(len(chosen))):
-            raise FileFormatError(
-                f"a column for each class from 0 in {shown(file)}", ", ".join(chosen[:12]), "add them"
-            )
-    return tuple(chosen), said, suffixes
-
-
-def _only(found: Sequence[str], file: Path, option: str) -> str:
-    """Return the one column that was found, or "" for none."""
-    if len(found) > 1:
-        raise FileFormatError(f"one column of one meaning in {shown(file)}", " and ".join(found), f"say {option}")
-    return found[0] if found else ""
-
-
-def open_parquet(file: Path) -> Any:
-    """Return a Parquet file opened for reading through a small buffer, with page checksums verified.
-
-    Raises:
-        FileFormatError: If it is missing or broken.
-    """
-    import pyarrow.parquet
-
-    check_source(file)
-    with error_boundary("a readable parquet file", f"a broken or truncated one: {shown(file)}", "write it again"):
-        return pyarrow.parquet.ParquetFile(
-            file, buffer_size=READ_BYTES, pre_buffer=False, page_checksum_verification=True
-        )
+    return [file.absolute() for file in files]  # a worker may have another working directory
 
 
 def logits_bytes(path: str | os.PathLike[str]) -> int:
-    """Return the size in bytes of the scores of a Parquet file in float32; 0 for any other file."""
-    file = Path(path)
-    if file.suffix != ".parquet" or not file.is_file():
+    """Return the size in bytes of the numbers of a Parquet file that may be scores, in float32; 0 for any other file."""
+    if Path(path).suffix != ".parquet" or not Path(path).is_file():
         return 0
     try:
-        with open_parquet(file) as parquet:
-            reader = _reader_of(parquet.schema_arrow, file, columns=None, label=None, kind=None, weights=None, split="")
-            return 4 * reader.classes * int(parquet.metadata.num_rows)
+        [metadata] = _metadata_of([Path(path)])
     except FileFormatError:  # whoever reads it says why
         return 0
-
-
-def _read(reader: Reader, part: Part) -> Iterator[tuple[Part, int, Predictions]]:
-    """Yield the rows of positive weight of a part, each batch with the number of its first row."""
-    start = part.start
-    part.check()
-    for batch in reader.batches(part.file, part.group, reader.read):
-        where = f"{shown(part.file)}, row group {part.group}, batch from row {start - part.start}"
-        data = reader.predictions(batch, where).counted if batch.num_rows else None
-        if data is not None and len(data):
-            yield part, start, data
-            start += len(data)
-    part.check()
-
-
-def _mark_of(file: Path) -> tuple[int, ...]:
-    try:
-        found = file.stat()
-    except OSError:
-        return ()
-    # the last one also changes when a program resets the time of modification
-    return found.st_size, found.st_mtime_ns, found.st_ctime_ns
-
-
-def _chunks(factor: float, read: Iterator[tuple[Part, int, Predictions]]) -> Iterator[Batch]:
-    """Yield the batches of a fit, with weights of mean 1."""
-    for _, _, data in read:
-        if data.labels is None:
-            raise InputError("a column label to fit on", "none", "add it")
-        weight = None if data.weights is None else data.weights * factor
-        yield from Batch(data.logits, data.labels, weight).cut()
-
-
-def _sum_of_part(reader: Reader, unit: Unit, steps: Any, work: Any, parameters: Any, part: Part) -> Any:
-    """Return Σ ``work`` of the units of a part; None if no row remains."""
-
-    def made() -> Iterator[Any]:
-        for one in unit(_read(reader, part)):
-            for make, arguments in steps:
-                one = make(one, *arguments)
-            yield work(one, *parameters)
-
-    with torch.no_grad():
-        try:
-            return added(made())
-        except InputError as error:
-            raise error if error.place else error.at(f"{shown(part.file)}, row group {part.group}") from error
-
-
-def _call(function: Callable[[Any], Any], item: Any) -> Any:
-    return function(item)
-
-
-def _result(ray: Any, reference: Any) -> Any:
-    try:
-        return ray.get(reference)
-    except ray.exceptions.RayTaskError as error:  # its text would be the worker's traceback
-        raise (error.cause if isinstance(error.cause, CalibrantError) else error) from None
+    groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+    columns = [group.column(at) for group in groups for at in range(group.num_columns)]
+    return 4 * sum(int(column.num_values) for column in columns if column.physical_type in ("FLOAT", "DOUBLE"))
 
 
 def sum_metrics() -> list[SumMetric[Any]]:
@@ -547,7 +430,7 @@ def evaluate(
     """
     chosen = tuple(sum_metrics() if metrics is None else metrics)
     uncertain = draws > 0 and not source.grouped
-    rows = source.in_units(partial(_calibrated, calibrator))
+    rows = source._over(partial(_calibrated, calibrator))
     states = dict(zip(chosen, rows.total(_states, chosen), strict=True))
     # how the classes of a row vary together is in no table: their interval needs the rows again
     again = tuple((m, states[m]) for m in chosen if uncertain and isinstance(m, ClasswiseECE) and source.classes > 2)
@@ -562,11 +445,6 @@ def evaluate(
             PanelRow(repr(metric), metric.value(states[metric]), low, high, null_high, source.count, null_mean)
         )
     return found
-
-
-def _calibrated(calibrator: Calibrator | None, read: Iterator[tuple[Part, int, Predictions]]) -> Iterator[Predictions]:
-    for _, _, data in read:
-        yield data if calibrator is None else data.calibrated_by(calibrator)
 
 
 def _states(data: Predictions, chosen: Sequence[Any]) -> Any:
@@ -616,9 +494,8 @@ def apply(calibrator: Calibrator, source: Batches, out: str | os.PathLike[str]) 
         if target.exists() and same_file(file, target):
             raise InputError("an output other than the input", f"{shown(out)} for both", "choose another output")
     targets[0].parent.mkdir(parents=True, exist_ok=True)
-    jobs = list(zip(source.files, targets, strict=True))
-    for number, _ in enumerate(source.results(partial(_write, calibrator, source.reader), jobs), start=1):
-        report_progress(f"{number} of {len(jobs)} files")
+    reader = replace(source.reader, split=None)
+    list(source.run(partial(_write, calibrator, reader), list(zip(source.files, targets, strict=True))))
     return targets
 
 
@@ -626,42 +503,34 @@ def _write(calibrator: Calibrator, reader: Reader, job: tuple[Path, Path]) -> No
     import pyarrow.parquet
 
     file, target = job
-    with open_parquet(file) as parquet:
-        groups = parquet.metadata.num_row_groups
-    writer = None
+    writer, [metadata] = None, _metadata_of([file])
+    pieces = [Piece(file, group) for group in range(metadata.num_row_groups)]
     with atomic_write(target, inputs=[file]) as written, torch.no_grad():
         try:
-            for group in range(groups):
-                # the calibrated copy and the writer's buffers are in memory, too
-                for batch in reader.batches(file, group, None, share=4):
-                    table = _with_calibrated(calibrator, reader, batch, f"{shown(file)}, row group {group}")
-                    if writer is None:
-                        writer = pyarrow.parquet.ParquetWriter(
-                            written, table.schema, use_dictionary=False, write_page_checksum=True
-                        )
-                    writer.write_batch(table)
+            # the calibrated copy and the writer's buffers are in memory, too
+            for table in (table for piece in pieces for table in reader.scan(piece, None, smaller=4)):
+                table = _with_calibrated(calibrator, reader, table, shown(file))
+                if writer is None:
+                    options = {"use_dictionary": False, "write_page_checksum": True}
+                    writer = pyarrow.parquet.ParquetWriter(written, table.schema, **options)
+                writer.write_table(table)
         finally:
             if writer is not None:
                 writer.close()
 
 
-def _with_calibrated(calibrator: Calibrator, reader: Reader, batch: Any, where: str) -> Any:
-    """Return a batch with its calibrated scores."""
-    import pyarrow as pa
-
-    data = replace(reader.predictions(batch, where), labels=None, weights=None)
+def _with_calibrated(calibrator: Calibrator, reader: Reader, table: Any, place: str) -> Any:
+    """Return an Arrow table with its calibrated scores."""
+    part, data = reader.part(table, place, labelled=False)
     # rows that the calibrator was fitted on are allowed: nothing is evaluated here
-    after = data.calibrated_by(calibrator, allow_fit_rows=True)
-    columns = {name: batch.column(name) for name in batch.schema.names}
-    scores = (after.logits if reader.kind == "logits" else after.probs).contiguous().numpy()
-    if len(reader.columns) == 1 < reader.classes:
-        lists = pa.FixedSizeListArray.from_arrays(pa.array(scores.reshape(-1)), after.classes)
-        columns[f"calibrated_{reader.columns[0]}"] = lists
-    else:
-        columns |= {f"calibrated_{name}": pa.array(scores[:, k].copy()) for k, name in enumerate(reader.columns)}
-    if after.decision is not None:
-        columns["decision"] = pa.array(after.decision.numpy())
-    return pa.record_batch(list(columns.values()), names=list(columns))
+    for name, values in calibrated_columns(part, data.calibrated_by(calibrator, allow_fit_rows=True)).items():
+        if name in part.columns:
+            table = table.append_column(CALIBRATED + name, as_arrow(values))
+        elif name in table.column_names:
+            table = table.set_column(table.column_names.index(name), name, as_arrow(values))
+        else:
+            table = table.append_column(name, as_arrow(values))
+    return table
 
 
 class RankRows(RowSource):

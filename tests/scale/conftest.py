@@ -1,13 +1,57 @@
-"""One Ray cluster for every test that asks for it."""
+"""What tests of streamed rows share: files in parts, every calibrator, equality of two fits, one Ray cluster."""
 
 import os
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 
-from calibrant import Predictions, save_predictions
+from calibrant import Predictions, calibrators, save_predictions
+from calibrant.binning import EqualMass
+from calibrant.calibrators import (
+    AutoCalibrator,
+    Calibrator,
+    Chain,
+    EnsembleTemperatureScaling,
+    FocalTemperatureScaling,
+    HistogramBinning,
+    TemperatureScaling,
+    VectorScaling,
+)
+from calibrant.errors import CalibrantWarning
+from calibrant.rows import Batch, RowSource
+
+MAKE: dict[str, Callable[[], Calibrator]] = {
+    **{
+        name: getattr(calibrators, name)
+        for name in calibrators.__all__
+        if name not in ("MultiLabelCalibrator", "GroupScaling", "FeatureScaling")  # which need what stands beside rows
+    },
+    "Chain": lambda: Chain(TemperatureScaling(), VectorScaling()),
+    "ConfidenceBinning": lambda: calibrators.ConfidenceBinning(TemperatureScaling()),
+    "KeepDecision": lambda: calibrators.KeepDecision(VectorScaling()),
+    "FocalCalibration": lambda: calibrators.FocalCalibration(1.5),
+    "AutoCalibrator": lambda: AutoCalibrator(
+        folds=3, candidates=[EnsembleTemperatureScaling(prior=0.5), Chain(TemperatureScaling(), VectorScaling())]
+    ),
+    "FocalTemperatureScaling": lambda: FocalTemperatureScaling(gammas=[-0.5, 0.0, 2.0]),
+    "temperature by ECE": lambda: TemperatureScaling(grid="mukhoti"),
+    "histogram of equal mass": lambda: HistogramBinning(EqualMass(7)),
+}
+# certified by the gradient where a search ends, so that only objective and probabilities are the same
+SEARCHED = (
+    calibrators.DirichletCalibration,
+    calibrators.FocalTemperatureScaling,
+    calibrators.KernelScaling,
+    calibrators.MatrixScaling,
+    calibrators.StructuredMatrixScaling,
+    calibrators.StructuredVectorScaling,
+    calibrators.VectorScaling,
+)
 
 
 def in_parts(data: Predictions, home: Path, *, parts: int = 3) -> Path:
@@ -17,6 +61,69 @@ def in_parts(data: Predictions, home: Path, *, parts: int = 3) -> Path:
     for part in range(parts):
         save_predictions(home / f"{part}.parquet", {"all": data[part * step : (part + 1) * step]})
     return home
+
+
+def overconfident(rows: int, classes: int, *, seed: int = 0) -> Predictions:
+    """Return over-confident predictions, a few of them sure and wrong."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 3 * torch.randn(rows, classes, generator=generator)
+    labels = torch.softmax(logits / 1.8, 1).multinomial(1, generator=generator)[:, 0]
+    noisy = torch.rand(rows, generator=generator) < 0.05
+    labels[noisy] = torch.randint(0, classes, (int(noisy.sum()),), generator=generator)
+    return Predictions.from_logits(logits, labels)
+
+
+def learned(calibrator: Calibrator) -> dict[str, Tensor]:
+    """Return what was learned, without the certificate, which is as small as can be told, not a number to compare."""
+    state = calibrator.state_dict().items()
+    return {name: value for name, value in state if not name.endswith(("certificate", "fit_rows"))}
+
+
+def assert_same_fit(one: Calibrator, other: Calibrator, logits: Tensor) -> None:
+    """Hold two fits to the same probabilities, and to the same parameters unless a search found them."""
+    mine, theirs = learned(one), learned(other)
+    assert mine.keys() == theirs.keys()
+    logits = logits.double()  # in float32 the rounding of large log-probabilities would be compared
+    torch.testing.assert_close(one(logits).softmax(1), other(logits).softmax(1), rtol=0, atol=1e-6)
+    assert torch.equal(one.fit_rows, other.fit_rows)
+    if not any(isinstance(part, SEARCHED) for part in one.modules()):
+        for name, values in mine.items():
+            torch.testing.assert_close(values, theirs[name], rtol=1e-9, atol=1e-9, msg=name)
+
+
+def quietly(fit: Callable[[], Calibrator]) -> Calibrator:
+    """Return the result of ``fit`` without warnings of bounds."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrantWarning)
+        return fit()
+
+
+class Tilt(Calibrator):
+    """A method of somebody else's, written after the guide: one bias for each class, by Newton's method on sums."""
+
+    bias: Tensor
+
+    def __init__(self, *, ridge: float = 1.0) -> None:
+        super().__init__()
+        self.ridge = ridge
+
+    def _fit(self, rows: RowSource) -> None:
+        bias = torch.zeros(rows.classes, dtype=torch.float64)
+        for _ in range(20):
+            gradient, hessian = rows.total(tilt_sums, bias)
+            strength = torch.eye(rows.classes, dtype=torch.float64) * self.ridge
+            bias = bias - torch.linalg.solve(hessian + strength, gradient + self.ridge * bias)
+        self.bias = bias
+
+    def _transform(self, logits: Tensor) -> Tensor:
+        return logits + self.bias.to(logits.dtype)
+
+
+def tilt_sums(batch: Batch, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the gradient (K,) and Hessian (K, K) of the log-loss by the biases."""
+    q, weights = torch.softmax(batch.logits.double() + bias, dim=1), batch.row_weights[:, None]
+    hits = torch.nn.functional.one_hot(batch.labels, len(bias))
+    return (weights * (q - hits)).sum(dim=0), torch.diag((weights * q).sum(dim=0)) - q.T @ (weights * q)
 
 
 @pytest.fixture(scope="session")

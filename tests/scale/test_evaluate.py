@@ -1,4 +1,4 @@
-"""Memory, a stream and Ray give the same value, interval and limit if calibrated, of every metric that is a sum."""
+"""Memory, a stream and Ray give the same value, interval and limit if calibrated; what is read, written and refused."""
 
 import os
 import signal
@@ -20,24 +20,11 @@ from calibrant.binning import EqualMass, EqualWidth
 from calibrant.calibrators import EnsembleTemperatureScaling, HistogramBinning, TemperatureScaling
 from calibrant.errors import FileFormatError, InputError, LeakError
 from calibrant.evaluate import panel
-from calibrant.metrics import (
-    ACE,
-    AURC,
-    ECE,
-    MCE,
-    NLL,
-    Accuracy,
-    Brier,
-    ClasswiseECE,
-    DebiasedECE,
-    Error,
-    SumMetric,
-    TopLabelECE,
-)
+from calibrant.metrics import AURC, ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, DebiasedECE, SumMetric, TopLabelECE
 
 METRICS: list[SumMetric[Any]] = [
-    Accuracy(), NLL(), Brier(), Error(), ECE(), ECE(norm=2), MCE(), ACE(), DebiasedECE(), TopLabelECE(),
-    ClasswiseECE(EqualWidth(7)), ECE(EqualMass()), MCE(EqualMass(10)), AURC(),
+    Accuracy(), NLL(), Brier(), ECE(), ECE(norm=2), MCE(), DebiasedECE(), TopLabelECE(), ClasswiseECE(EqualWidth(7)),
+    ECE(EqualMass()), AURC(),
 ]  # fmt: skip
 DRAWS = 60  # the same ones are compared, however many
 
@@ -59,26 +46,23 @@ def figures_of(row: Any) -> list[float | None]:
     return [row.value, row.low, row.high, row.null_high, row.null_mean]
 
 
-def need_equal(found: list[Any], expected: list[Any]) -> None:
+def assert_equal(found: list[Any], expected: list[Any]) -> None:
     for one, other in zip(found, expected, strict=True):
         assert (one.metric, one.n) == (other.metric, other.n)
-        mine, theirs = figures_of(one), figures_of(other)
-        assert [x is None for x in mine] == [x is None for x in theirs], one.metric
-        numbers = [[x for x in figures if x is not None] for figures in (mine, theirs)]
-        assert numbers[0] == pytest.approx(numbers[1], rel=1e-9, abs=1e-9), one.metric
+        for mine, theirs in zip(figures_of(one), figures_of(other), strict=True):
+            assert mine == (None if theirs is None else pytest.approx(theirs, rel=1e-9, abs=1e-9)), one.metric
 
 
-@pytest.mark.parametrize(("classes", "weighted"), [(3, False), (3, True), (2, False), (2, True)])
+@pytest.mark.parametrize(("classes", "weighted"), [(3, False), (3, True), (2, False)])
 def test_a_stream_has_the_figures_of_memory(
     classes: int, weighted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = sample(classes, weighted=weighted)
     folder = in_parts(data, tmp_path)
     expected = panel(data, metrics=METRICS, draws=DRAWS)
-    assert sum(row.low is not None for row in expected) >= 8
-    need_equal(scale.evaluate(scale.batches(folder), metrics=METRICS, draws=DRAWS), expected)
+    assert sum(row.low is not None for row in expected) >= 6
     monkeypatch.setattr(scale, "BATCH_ROWS", 100)  # several batches a row group
-    need_equal(scale.evaluate(scale.batches(folder), metrics=METRICS, draws=DRAWS), expected)
+    assert_equal(scale.evaluate(scale.batches(folder), metrics=METRICS, draws=DRAWS), expected)
     assert {row.low for row in scale.evaluate(scale.batches(folder), metrics=METRICS, draws=0)} == {None}
 
 
@@ -86,14 +70,6 @@ def test_rows_in_groups_have_values_and_no_intervals(tmp_path: Path) -> None:
     data = sample(3, grouped=True)
     for row, metric in zip(scale.evaluate(scale.batches(in_parts(data, tmp_path))), scale.sum_metrics(), strict=True):
         assert figures_of(row) == [pytest.approx(metric(data)), None, None, None, None]
-
-
-def test_few_wrong_decisions_have_the_bounds_of_memory(tmp_path: Path) -> None:
-    data = sample(3)
-    data = data[torch.cat([torch.nonzero(data.correct)[:, 0], torch.nonzero(~data.correct)[:5, 0]])]
-    need_equal(
-        scale.evaluate(scale.batches(in_parts(data, tmp_path))), panel(data, metrics=scale.sum_metrics(), draws=1000)
-    )
 
 
 def test_a_calibrator_is_applied_on_the_way_and_never_to_rows_of_its_fit(tmp_path: Path) -> None:
@@ -117,48 +93,40 @@ TEXT = {
 }  # fmt: skip
 
 
-def test_columns_by_their_names_and_as_they_are_said(tmp_path: Path) -> None:
+def test_columns_are_read_by_their_names_and_as_they_are_said(tmp_path: Path) -> None:
     file = tmp_path / "a.parquet"
     pq.write_table(pa.table({f"logits_{k}": [float(k), 2.0, 0.0] for k in (1, 0, 2)} | {"y": [2, 0, 1]}), file)
     [data] = scale.batches(file)
     assert data.logits[0].tolist() == [0, 1, 2]
     assert data.labels.tolist() == [2, 0, 1]
     pq.write_table(pa.table(TEXT), file)
-    for columns in ("p_*", "p_cat, p_dog, p_eel", ["p_cat", "p_dog", "p_eel"]):
-        [data] = scale.batches(file, columns=columns, label="truth", kind="probs", split="test")
+    for columns in ("p_*", ["p_cat", "p_dog", "p_eel"], None):
+        source = scale.batches(file, columns=columns, label="truth", split="test")
+        [data] = source
         assert data.given_probs.tolist() == [[0.2, 0.5, 0.3], [0.1, 0.3, 0.6]]
-    source = scale.batches(file, label="truth", split="test")
-    [data] = source
-    assert data.labels.tolist() == [1, 0]
-    assert source.class_names == ("cat", "dog", "eel") == data.class_names
-    assert source.count == 2
+        assert data.labels.tolist() == [1, 0]
+    assert (source.count, source.class_names) == (2, ("cat", "dog", "eel"))
 
 
 @pytest.mark.parametrize(
     ("table", "options", "text"),
     [
-        ({"x": [1.0]}, {}, "the columns x; say columns"),
-        ({"p_0": [0.5], "p_2": [0.5]}, {}, "a column for each class from 0 in .*, got p_0, p_2"),
-        (TEXT, {"label": "truth"}, "expected one split"),
+        ({"x": [1.0]}, {}, "row group 0: cannot tell which columns are scores. Columns: x"),
+        (TEXT, {"label": "truth"}, "has a column 'split': name one by split"),
+        ({"p_a": [0.5], "p_b": [0.5]}, {"split": "test"}, "has no column 'split'"),
         (TEXT, {"label": "truth", "split": "train"}, "at least one row of positive weight"),
         (TEXT | {"truth": ["cow", "dog", "cat"]}, {"label": "truth", "split": "val"}, "'cow'"),
-        ({"logits": [[1.0, 2.0]], "label": [0]}, {}, "scores of at least two classes"),
     ],
 )
 def test_a_table_without_its_columns_gets_one_sentence(
     table: dict[str, Any], options: dict[str, Any], text: str, tmp_path: Path
 ) -> None:
     pq.write_table(pa.table(table), tmp_path / "a.parquet")
-    with pytest.raises((FileFormatError, InputError), match=text):
-        list(scale.batches(tmp_path / "a.parquet", **options))
+    with pytest.raises(InputError, match=text):
+        scale.batches(tmp_path / "a.parquet", **options)
 
 
-def folder_of_splits(path: Path) -> None:
-    (path / "val").mkdir(parents=True)
-    write(path / "val" / "a.parquet", np.zeros((2, 3), np.float32), np.zeros(2, np.int64), group=5)
-
-
-def folder_of_two_models(path: Path) -> None:
+def make_folder_of_two_models(path: Path) -> None:
     path.mkdir()
     for classes in (6, 7):
         write(path / f"{classes}.parquet", np.eye(classes, dtype=np.float32) * 3, np.arange(classes), group=5)
@@ -169,8 +137,8 @@ def folder_of_two_models(path: Path) -> None:
     [
         (Path.mkdir, "a folder of them, got none"),
         (lambda path: path.write_bytes(b"PAR1 and no more"), "broken or truncated"),
-        (folder_of_splits, r"there are some in its folders \(val\): name one of these"),
-        (folder_of_two_models, r"the columns of 6.parquet in every file of .*, got others in 7.parquet"),
+        (lambda path: in_parts(sample(3), path.mkdir() or path / "val"), r"in its folders \(val\): name one of these"),
+        (make_folder_of_two_models, r"the columns of 6.parquet in every file of .*, got others in 7.parquet"),
         (os.mkfifo, "got a pipe or device"),  # which is not waited for
     ],
 )
@@ -185,18 +153,16 @@ def test_bad_rows_are_named(tmp_path: Path) -> None:
     logits = np.arange(6, dtype=np.float32) + np.zeros((300, 6), dtype=np.float32)
     logits[290, 2] = np.nan
     write(tmp_path / "a.parquet", logits, np.zeros(300, dtype=np.int64), group=256)
-    with pytest.raises(InputError, match=r"a.parquet, row group 1, batch from row 0: .* got NaN in row 34"):
+    with pytest.raises(InputError, match=r"a.parquet, row group 1, from row 0, row 34: .* is missing or NaN"):
         scale.evaluate(scale.batches(tmp_path))
 
 
-@pytest.mark.parametrize("keep_times", [False, True])
-def test_data_that_change_between_two_sums_are_refused(keep_times: bool, tmp_path: Path) -> None:
+def test_data_that_change_between_two_sums_are_refused(tmp_path: Path) -> None:
     source = scale.batches(in_parts(sample(3), tmp_path))
     file = tmp_path / "2.parquet"
     before = file.stat()
     calibrant.save_predictions(file, {"all": sample(3, rows=1332)[1000:]})
-    if keep_times:
-        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     with pytest.raises(FileFormatError, match=r"2\.parquet to stay as it was, got .*; run it again"):
         TemperatureScaling().fit(source)
 
@@ -207,7 +173,7 @@ def test_flipped_bits_in_pages_are_found(tmp_path: Path) -> None:
     content, rng = saved.read_bytes(), np.random.default_rng(5)
     footer = 8 + int.from_bytes(content[-8:-4], "little")
     [truth] = scale.evaluate(scale.batches(saved), metrics=[NLL()])
-    for position in rng.integers(4, len(content) - footer, 60).tolist():
+    for position in rng.integers(4, len(content) - footer, 30).tolist():
         flipped = bytearray(content)
         flipped[position] ^= 1 << int(rng.integers(8))
         spoiled.write_bytes(flipped)
@@ -234,34 +200,29 @@ def test_apply_copies_all_else_and_writes_what_the_columns_held(tmp_path: Path) 
     assert torch.allclose(after.probs.double(), binned(data.probs.log()).softmax(1), atol=1e-6)
     columns = {f"p_{name}": one for name, one in zip("abc", data.probs.numpy().T, strict=True)}
     pq.write_table(pa.table(columns | {"who": ["x"] * 60}), home / "a.parquet")
-    scaling = TemperatureScaling().fit(data)
-    [file] = scale.apply(scaling, scale.batches(home), tmp_path / "one.parquet")
-    written = pq.read_table(file)
-    assert written.column_names == [*columns, "who", "calibrated_p_a", "calibrated_p_b", "calibrated_p_c"]
-    probs = np.stack([written[f"calibrated_p_{name}"].to_numpy() for name in "abc"], axis=1)
-    assert np.allclose(probs, scaling(data.probs.log()).softmax(1), atol=1e-12)
+    [file] = scale.apply(TemperatureScaling().fit(data), scale.batches(home), tmp_path / "one.parquet")
+    added = ["calibrated_p_a", "calibrated_p_b", "calibrated_p_c"]
+    assert pq.read_table(file).column_names == [*columns, "who", *added]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "one.parquet", "out"]
 
 
 def test_apply_refuses_before_any_work(tmp_path: Path) -> None:
     folder = in_parts(sample(6), tmp_path / "data")
     scaling, narrow = TemperatureScaling().fit(sample(6, rows=90)), TemperatureScaling().fit(sample(4, rows=90))
-    (tmp_path / "file").touch()
     for calibrator, out, text in (
         (scaling, folder, "an output other than the input"),
-        (scaling, tmp_path / "file", "file is a file; name a folder"),
         (narrow, tmp_path / "new", r"shape \(N, 4\) as in fit"),
     ):
         with pytest.raises((InputError, FileFormatError), match=text):
             scale.apply(calibrator, scale.batches(folder), out)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "file"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
 
 
 MEMORY = """
 import sys
-import pyarrow.parquet, scipy.stats, torch, calibrant
+import pyarrow.dataset, pyarrow.parquet, scipy.stats, torch
 from calibrant import Predictions, scale
-from calibrant.calibrators import TemperatureScaling
+from calibrant.calibrators import HistogramBinning, TemperatureScaling
 from calibrant.metrics import ECE, NLL
 torch.set_num_threads(1)
 calibrator = TemperatureScaling().fit(torch.randn(50, 1000), torch.arange(50))
@@ -273,9 +234,9 @@ def peak():  # KiB; ru_maxrss would begin at what the parent held
 
 before = peak()
 source = scale.batches(sys.argv[1])
-scale.evaluate(source)
+scale.evaluate(source, metrics=[ECE(), NLL()])
 scale.apply(calibrator, source, sys.argv[2])
-TemperatureScaling().fit(source)
+HistogramBinning().fit(source)
 print((peak() - before) // 1024)
 """
 
@@ -297,35 +258,32 @@ def test_memory_stays_bounded_whatever_the_size(tmp_path: Path) -> None:
     assert int(done.stdout) <= 384, f"{done.stdout} MiB"
 
 
-def die_once(part: Any, *, marker: str) -> int:
-    """Kill the own process the first time the third part is seen."""
-    if part.group == 2 and not os.path.exists(marker):
+def die_once(piece: Any, *, marker: str) -> int:
+    """Kill the own process the first time the third row group is seen."""
+    if piece.group == 2 and not os.path.exists(marker):
         Path(marker).touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    return part.group
+    return piece.group
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::ResourceWarning")  # Ray's own
-def test_a_ray_cluster_gives_the_same_bits_survives_a_killed_worker_and_raises_errors_as_they_are(
-    ray: Any, tmp_path: Path
-) -> None:
+def test_ray_gives_the_same_bits_and_survives_a_killed_worker(ray: Any, tmp_path: Path) -> None:
     ray.cloudpickle.register_pickle_by_value(__import__(__name__))
     data, table = sample(5, rows=3000), tmp_path / "a.parquet"
     write(table, data.logits.numpy(), data.labels.numpy(), group=250)
     here, there = scale.batches(table), scale.on_ray(table)
-    assert len(there.parts) == 12
+    assert len(there.pieces) == 12
     assert scale.evaluate(there, draws=DRAWS) == scale.evaluate(here, draws=DRAWS)
-    for make in (TemperatureScaling, EnsembleTemperatureScaling):
-        one, other = make().fit(here), make().fit(there)
-        assert all(torch.equal(value, other.state_dict()[name]) for name, value in one.state_dict().items())
-        files = [scale.apply(one, source, tmp_path / name)[0] for source, name in ((here, "here"), (there, "there"))]
-        assert files[0].read_bytes() == files[1].read_bytes()
+    one, other = (EnsembleTemperatureScaling().fit(source) for source in (here, there))
+    assert all(torch.equal(value, other.state_dict()[name]) for name, value in one.state_dict().items())
+    files = [scale.apply(one, source, tmp_path / name)[0] for source, name in ((here, "here"), (there, "there"))]
+    assert files[0].read_bytes() == files[1].read_bytes()
     marker = str(tmp_path / "killed")
-    assert list(there.map(lambda part: die_once(part, marker=marker), there.parts)) == list(range(12))
+    assert list(there.run(lambda piece: die_once(piece, marker=marker), there.pieces)) == list(range(12))
     assert os.path.exists(marker)
     logits = data.logits.numpy().copy()
     logits[260, 0] = np.nan
     write(table, logits, data.labels.numpy(), group=250)
-    with pytest.raises(InputError, match=r"row group 1, batch from row 0: .*NaN in row 10"):
+    with pytest.raises(InputError, match=r"row group 1, from row 0, row 10"):
         scale.evaluate(scale.on_ray(table))

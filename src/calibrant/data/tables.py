@@ -543,9 +543,9 @@ def _converted(column: Any, kind: Kind, name: str, table: Table) -> Any:
         if kind == "number":
             array = array if floating else array.cast(pa.float64(), safe=False)
             return np.from_dlpack(array.fill_null(np.nan) if array.null_count else array)
-        text = array.cast(pa.string())
-        text = (text.fill_null("") if text.null_count else text).dictionary_encode()
-        return Texts(text.dictionary.to_pylist(), np.from_dlpack(text.indices))
+        # distinct values are cast to text, not each row
+        text = (array.cast(pa.string()).fill_null("") if array.null_count else array).dictionary_encode()
+        return Texts(text.dictionary.cast(pa.string()).to_pylist(), np.from_dlpack(text.indices))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         what = "numbers" if kind == "number" else "text in UTF-8"
         raise InputError(f"{table.name}: the column {name!r} holds {array.type} that is no {what}") from error
