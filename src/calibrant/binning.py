@@ -88,10 +88,12 @@ class BinTable:
     def __add__(self, other: "BinTable") -> "BinTable":
         check_same_kind(self, other)
         check_same_weights(self.weighted, other.weighted)
+        if self.groups is not None or other.groups is not None:
+            raise InputError("tables of independent rows", "groups", "make one table of all rows")
         if self.count.shape != other.count.shape:
             bins = f"{self.count.shape[0]} and {other.count.shape[0]}"
             raise InputError("tables of equally many bins", bins, "merge tables of one binning only")
-        return add_records(self, other, weighted=self.weighted, groups=None)
+        return add_records(self, other, weighted=self.weighted)
 
     def __getitem__(self, bins: Any) -> "BinTable":
         """Return the table of some bins: a slice, or a mask (B,)."""

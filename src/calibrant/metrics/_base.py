@@ -14,10 +14,10 @@ from calibrant.data.checks import Data, require_predictions, require_rows
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.statistics.binned import BinnedRows, calibrated_groups, error_interval
-from calibrant.statistics.design import Design, need_groups
+from calibrant.statistics.design import Design, need_groups, need_independent
 from calibrant.statistics.losses import Excess, MeanSums, rows_interval
 from calibrant.statistics.means import Interval
-from calibrant.statistics.null import band_of, calibrated_table, gap_band, redrawn_band
+from calibrant.statistics.null import band_of, calibrated_table, gap_band, redraw
 
 # Notions of calibration: of the confidence alone; of the confidence within each predicted class (Gupta & Ramdas 2022); of
 # every class's probability; of the whole probability vector. Canonical implies all others, and top-label implies confidence;
@@ -126,7 +126,10 @@ class Metric(ABC):
         Raises:
             NoIntervalError: For rows in groups, of which only binned errors are known.
         """
-        return redrawn_band(self.measure, rows, what=self, level=level, draws=draws, seed=seed)
+        need_independent(rows.groups, what=self)
+        generator = torch.Generator().manual_seed(seed)
+        values = [self.measure(redraw(rows, generator=generator)) for _ in range(draws)]
+        return band_of(torch.tensor(values, dtype=torch.float64), level=level)
 
     def _unknown(self) -> NoIntervalError:
         expected = "a metric that is a mean over rows or knows its interval"

@@ -99,7 +99,9 @@ def calibrated_groups(table: BinTable, groups: GroupedGaps, *, draws: int, seed:
     home, rng = groups.sums.cpu(), np.random.default_rng(seed)
     # ξᵀS is normal with covariance SᵀS, and so is a normal of as many numbers as bins times the root of that
     if home.shape[0] > home.shape[1]:
-        home = symmetric_root(home.T @ home)
+        values, vectors = torch.linalg.eigh(home.T @ home)
+        # a root makes 1e-16 of the largest 1e-8, so that what is 0 but for rounding is 0; the symmetric one rounding moves little
+        home = vectors * torch.where(values > 1e-10 * values[-1], values, 0.0).sqrt() @ vectors.T
     count, gaps = home.shape[0], []
     for start in range(0, draws, step := max(1, _BLOCK // count)):
         size = min(step, draws - start)
@@ -126,15 +128,6 @@ def _grouped_error(table: BinTable, groups: GroupedGaps, *, least: float, level:
     probability = (1 + level) / 2
     wider = student_quantile(probability, groups.degrees) / normal_quantile(probability)
     return float(SIGNS * max(signed, float(sums.square().sum().sqrt()), least) * wider)
-
-
-def symmetric_root(matrix: Tensor) -> Tensor:
-    """Return the symmetric root (B, B) of a covariance, which rounding moves little; other roots turn with it."""
-    values, vectors = torch.linalg.eigh(matrix)
-    # a root makes 1e-16 of the largest 1e-8, so that what is 0 but for rounding is 0
-    kept = torch.where(values > 1e-10 * values[-1], values, 0.0)
-    root: Tensor = vectors * kept.sqrt() @ vectors.T
-    return root
 
 
 def error_interval(

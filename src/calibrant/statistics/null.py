@@ -14,7 +14,6 @@ limits lie within 2 % of those of many draws from 500 rows and 3 classes to a mi
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +25,6 @@ from calibrant._core.numerics import row_chunks
 from calibrant.binning import BinTable
 from calibrant.data.checks import Data
 from calibrant.data.pairs import Pairs
-from calibrant.statistics.design import need_independent
 from calibrant.statistics.interval import require_metric
 from calibrant.statistics.means import Interval, normal_quantile
 
@@ -123,20 +121,6 @@ def band_of(values: Tensor, *, level: float) -> Interval:
     found = values.cpu().double().numpy()
     low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2]).tolist()
     return Interval(float(found.mean()), low, high, level, f"outcomes drawn from the probabilities, {len(found)} draws")
-
-
-def redrawn_band(
-    measure: Callable[[Data], float], data: Data, *, what: object, level: float, draws: int, seed: int
-) -> Interval:
-    """Return the band of any metric, by labels drawn from the probabilities; ``what`` names it in messages.
-
-    Raises:
-        NoIntervalError: For rows in groups.
-    """
-    need_independent(data.groups, what=what)
-    generator = torch.Generator().manual_seed(seed)
-    values = [measure(redraw(data, generator=generator)) for _ in range(draws)]
-    return band_of(torch.tensor(values, dtype=torch.float64), level=level)
 
 
 def redraw(predictions: Data, *, generator: torch.Generator) -> Data:
