@@ -14,7 +14,6 @@ from calibrant.calibrators.affine import (
     VectorScaling,
 )
 from calibrant.calibrators.auto import AutoCalibrator
-from calibrant.calibrators.base import ByFeatures as ByFeatures  # a base class to write methods on
 from calibrant.calibrators.base import Calibrator as Calibrator  # likewise; no method itself
 from calibrant.calibrators.base import Identity
 from calibrant.calibrators.bias import BiasScaling
@@ -22,6 +21,7 @@ from calibrant.calibrators.binned import CentredIsotonic, HistogramBinning, Isot
 from calibrant.calibrators.chain import Chain
 from calibrant.calibrators.convex import ConvexCalibrator as ConvexCalibrator
 from calibrant.calibrators.focal import FocalCalibration, FocalTemperatureScaling
+from calibrant.calibrators.groups import ByFeatures as ByFeatures  # a base class to write methods on
 from calibrant.calibrators.groups import FeatureScaling, GroupScaling
 from calibrant.calibrators.kernel import KernelScaling
 from calibrant.calibrators.mixture import EnsembleTemperatureScaling

@@ -294,37 +294,6 @@ class Tempered(Calibrator):
         return wide * torch.exp(-self.log_temperature).to(wide.dtype)
 
 
-class ByFeatures(Calibrator):
-    """A calibrator that goes by columns beside the rows' logits, ``calibrator(logits, features)``; it takes rows in memory.
-
-    Its argument ``columns`` names them, None all that the fit has. Fitted on rows without any it needs none.
-    """
-
-    needs_features = True
-    _known: tuple[Any, ...] = ()
-
-    @abstractmethod
-    def _learned_columns(self) -> tuple[Any, ...]:
-        """Return the columns that the buffers hold, each with a ``name``; none before ``fit``."""
-
-    def _update_facts(self) -> None:
-        self._known = self._learned_columns()
-        self.needs_features = bool(self._known) or not self.fitted
-
-    def _transform(self, logits: Tensor) -> Tensor:
-        if self.needs_features:
-            remedy = "pass calibrator(logits, features), or predictions.calibrated_by(calibrator)"
-            raise refuse(f"the features that {type(self).__name__} was fitted on", "none", remedy)
-        return self._transform_with(logits, None)
-
-
-def feature_names(calibrator: Calibrator) -> list[str]:
-    """Return the names of the columns that a calibrator goes by: those that were named, else those of the fit."""
-    if not isinstance(calibrator, ByFeatures) or not calibrator.needs_features:
-        return []
-    return sorted(calibrator.config()["columns"] or (one.name for one in calibrator._known))
-
-
 class Identity(Calibrator):
     """Return the logits unchanged: the baseline, and the right choice when no gain can be shown.
 

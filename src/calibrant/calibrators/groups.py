@@ -17,7 +17,7 @@ from torch import Tensor
 
 from calibrant._core.check import check_count, check_number, refuse, shown
 from calibrant.calibrators.affine import centre_rows, logit_squares
-from calibrant.calibrators.base import ByFeatures, Certified
+from calibrant.calibrators.base import Calibrator, Certified
 from calibrant.calibrators.chunks import check_label_logits, keep_excluded, lift_excluded
 from calibrant.calibrators.convex import convex_fit
 from calibrant.calibrators.folds import fold_by_scores
@@ -87,6 +87,37 @@ def _categories(features: Features, name: str, rows: int) -> Any:
         remedy = "cut the column into bins, as numpy.digitize(values, edges) does"
         raise refuse(f"categories in the feature {name!r}", "numbers that are not whole", remedy)
     return column.long().cpu().numpy().astype(str)
+
+
+class ByFeatures(Calibrator):
+    """A calibrator that goes by columns beside the rows' logits, ``calibrator(logits, features)``; it takes rows in memory.
+
+    Its argument ``columns`` names them, None all that the fit has. Fitted on rows without any it needs none.
+    """
+
+    needs_features = True
+    _known: tuple[Any, ...] = ()
+
+    @abstractmethod
+    def _learned_columns(self) -> tuple[Any, ...]:
+        """Return the columns that the buffers hold, each with a ``name``; none before ``fit``."""
+
+    def _update_facts(self) -> None:
+        self._known = self._learned_columns()
+        self.needs_features = bool(self._known) or not self.fitted
+
+    def _transform(self, logits: Tensor) -> Tensor:
+        if self.needs_features:
+            remedy = "pass calibrator(logits, features), or predictions.calibrated_by(calibrator)"
+            raise refuse(f"the features that {type(self).__name__} was fitted on", "none", remedy)
+        return self._transform_with(logits, None)
+
+
+def feature_names(calibrator: Calibrator) -> list[str]:
+    """Return the names of the columns that a calibrator goes by: those that were named, else those of the fit."""
+    if not isinstance(calibrator, ByFeatures) or not calibrator.needs_features:
+        return []
+    return sorted(calibrator.config()["columns"] or (one.name for one in calibrator._known))
 
 
 class _ByDesign(Certified, ByFeatures):

@@ -13,7 +13,7 @@ from calibrant.calibrators.temperature import fit_temperature
 from calibrant.errors import FitError
 from calibrant.rows import Batch, RowSource
 
-_GAP = 1e-6  # nats of mean log-loss
+_GAP, _RESTARTS = 1e-6, 10  # nats of mean log-loss; searches at most
 _LEAST = 1e-9  # of a weight: it costs less than the gap, and the order of the classes outlives a useless component
 
 
@@ -40,15 +40,20 @@ def fit_mixture_weights(p: Tensor, weights: Tensor) -> Tensor:
         gradient = 1 - (share / mixed) @ p
         return w.sum() - float(share @ mixed.log()), gradient.cpu().numpy()
 
-    members = p.shape[1]
+    members, gap = p.shape[1], math.inf
     options = {"gtol": 1e-10, "ftol": 0.0, "maxiter": 5000, "maxfun": 10_000, "maxls": 40}
-    start, bounds = np.full(members, 1 / members), [(_LEAST, 2.0)] * members
-    found = minimize(value_and_gradient, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
-    found /= found.sum()
-    gap = -value_and_gradient(found)[1].min()
+    w, bounds = np.full(members, 1 / members), [(_LEAST, 2.0)] * members
+    for _ in range(_RESTARTS):  # a line search that rounding stopped begins anew
+        w = minimize(value_and_gradient, w, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
+        w /= w.sum()
+        gradient = value_and_gradient(w)[1]
+        gap = -float(gradient.min())
+        if gap <= _GAP / 100:
+            break
+        w = w * (1 - gradient)  # a step of expectation maximisation, which always descends
     if not gap <= _GAP:
         raise FitError(f"mixing weights within {_GAP:g} nats of the best", f"{gap:.3g}", "use fewer components")
-    return torch.from_numpy(found).to(p.device)
+    return torch.from_numpy(w).to(p.device)
 
 
 class EnsembleTemperatureScaling(Tempered):

@@ -247,7 +247,7 @@ def make_calibrator(name: str, *, features: list[str] | None = None) -> Calibrat
 
 def feature_names(calibrator: Any) -> list[str]:
     """Return the names of the features that a calibrator, or one of its parts, goes by; none of None."""
-    from calibrant.calibrators.base import feature_names
+    from calibrant.calibrators.groups import feature_names
 
     return [] if calibrator is None else feature_names(calibrator)
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from calibrant import calibrators
 from calibrant.calibrators import Calibrator
-from calibrant.calibrators.base import feature_names
+from calibrant.calibrators.groups import feature_names
 from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions
 from calibrant.metrics import NLL, Metric
