@@ -15,7 +15,7 @@ from calibrant._objective.log_pairs import log_pair_of_top
 from calibrant.binning import Binning, EqualMass, EqualWidth, as_binning
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.grids import check_weights_count
-from calibrant.calibrators.one_vs_rest import OneVsRest, PooledScores, Scores, fit_logistic, slope_and_one
+from calibrant.calibrators.one_vs_rest import OneVsRest, PlattScaling, PooledScores, Scores
 from calibrant.rows import Batch, RowSource
 
 
@@ -258,7 +258,9 @@ class ScalingBinning(OneVsRest):
         from scipy.special import expit, logit
 
         scores = Scores.of(rows, self)
-        self.coefficients = fit_logistic(scores, slope_and_one, ridge=1e-3, centre=(1.0, 0.0))
+        platt = PlattScaling()
+        platt.fit_scores(scores)
+        self.coefficients = platt.coefficients
         scaled = replace(scores, log_odds=self._scaled(scores.log_odds)).by_class()
         bins = [mean_bins(one.places, expit(one.places), one.mass, bins=self.bins) for one in scaled]
         learned = [(np.append(edges, np.inf), logit(means)) for edges, means in bins]  # +inf after the edges

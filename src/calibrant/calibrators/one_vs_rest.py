@@ -87,83 +87,11 @@ class OneVsRest(Calibrator):
         return torch.log_softmax(answer.masked_fill(lost & ~excluded, 0.0), dim=1).to(logits.dtype)
 
 
-def fit_logistic(
-    scores: Scores,
-    features_of: Callable[[Tensor], Tensor],
-    *,
-    ridge: float,
-    centre: tuple[float, ...],
-    platt: bool = True,
-    low: tuple[float, ...] | None = None,
-) -> Tensor:
-    """Return the certified optimum θ (C, P) of a logistic regression of each class's label on features of its log-odds.
-
-    Features are brought to a maximum of 1 within, so that one tolerance suits all.
-
-    Args:
-        scores: Of the rows.
-        features_of: Returns the features (C, P, n) of log-odds (C, n).
-        ridge: Of the penalty ridge · Σ (θ_j − centre_j)², in rows.
-        centre: (P,), where the search begins.
-        platt: Whether the targets are Platt's, (N₊ + 1) / (N₊ + 2) and 1 / (N₋ + 2): one imagined row of each kind.
-        low: (P,) smallest values that θ may have, or None.
-
-    Raises:
-        FitError: If there is no finite optimum, which a positive ridge excludes.
-    """
-    rows, weight = scores.log_odds.shape[1], scores.weight
-    step = max(1, _BLOCK // (len(scores.log_odds) * len(centre)))
-    parts = [slice(start, start + step) for start in range(0, rows, step)]
-    features = [features_of(scores.log_odds[:, part]) for part in parts]
-    # with features φ / a the parameters are a θ, so a ridge on θ is one over a²
-    scale = torch.stack([one.abs().amax(dim=2) for one in features]).amax(dim=0).clamp_min(1e-12)  # (C, P)
-    features = [one.div_(scale[:, :, None]) for one in features]
-    hits, mass = scores.hit @ weight, weight.sum()
-    # Platt 1999, Eq. 2.2: the targets are the means after one imagined row of each kind
-    of_hit, of_miss = ((hits + 1) / (hits + 2), 1 / (mass - hits + 2)) if platt else (torch.ones_like(hits), 0 * hits)
-    target = torch.lerp(of_miss[:, None], of_hit[:, None], scores.hit)
-
-    def loss(every: int) -> Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]:
-        taken = [
-            (phi[:, :, ::every], target[:, part][:, ::every], weight[part][::every])
-            for phi, part in zip(features, parts, strict=True)
-        ]
-        mass = sum(w.sum() for _, _, w in taken)
-        strength = ridge / mass / scale.square()
-        middle = scale.new_tensor(centre) * scale
-
-        def derivatives(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            sums = [_logistic_sums(*one, theta) for one in taken]
-            value, gradient, hessian = (sum(part) / mass for part in zip(*sums, strict=True))
-            off = theta - middle
-            return (
-                value + (strength * off.square()).sum(dim=1),
-                gradient + 2 * strength * off,
-                hessian + torch.diag_embed(2 * strength),
-            )
-
-        return derivatives
-
-    least = -torch.inf if low is None else scale.new_tensor(low) * scale
-    start = scale.new_tensor(centre) * scale
-    if rows >= 4 * _SAMPLE:  # every step costs a pass: most of the way is gone on a few thousand rows
-        start = newton(loss(rows // _SAMPLE), start, low=least, tolerance=_NEAR, accepted=torch.inf).theta
-    return newton(loss(1), start, low=least, tolerance=_TOLERANCE).theta / scale
-
-
-def _logistic_sums(phi: Tensor, target: Tensor, weight: Tensor, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return Σ w · log-loss (C,) of σ(θ φ) against the targets (C, n), its gradient (C, P) and its Hessian (C, P, P)."""
-    s = (theta[:, None] @ phi)[:, 0]  # (C, n)
-    p = torch.sigmoid(s)
-    value = (-torch.nn.functional.logsigmoid(-s) - target * s) @ weight  # softplus drops e^−s beyond s = 20
-    gradient = (phi @ ((p - target) * weight)[:, :, None])[:, :, 0]
-    return value, gradient, (phi * (p * (1 - p) * weight)[:, None]) @ phi.mT
-
-
 class _Logistic(OneVsRest):
     """σ(Σ_j θ_j φ_j(s)) of the log-odds s: a few coefficients a class under a ridge, given in rows.
 
-    A subclass gives the features φ, the θ that change nothing (``centre``), and bounds if it has any.
+    A subclass gives the features φ, the θ that change nothing (``centre``), whether the targets are Platt's, which stand for one
+    imagined row of each kind, and the smallest θ if it has any. ridge · Σ (θ_j − centre_j)² is added to the summed log-loss.
     """
 
     centre: tuple[float, ...]
@@ -186,17 +114,66 @@ class _Logistic(OneVsRest):
     def _fit(self, rows: RowSource) -> None:
         scores = Scores.of(rows, self)
         self._place(scores)
-        self.coefficients = fit_logistic(
-            scores, self._features, ridge=self.ridge, centre=self.centre, platt=self.platt, low=self.low
+        self.fit_scores(scores)
+
+    def fit_scores(self, scores: Scores) -> None:
+        """Set the coefficients to the certified optimum, of all classes at once, with features brought to a maximum of 1.
+
+        Raises:
+            FitError: If there is no finite optimum, which a positive ridge excludes.
+        """
+        rows, weight = scores.log_odds.shape[1], scores.weight
+        step = max(1, _BLOCK // (len(scores.log_odds) * len(self.centre)))
+        parts = [slice(start, start + step) for start in range(0, rows, step)]
+        features = [self._features(scores.log_odds[:, part]) for part in parts]
+        # with features φ / a the parameters are a θ, so a ridge on θ is one over a²
+        scale = torch.stack([one.abs().amax(dim=2) for one in features]).amax(dim=0).clamp_min(1e-12)  # (C, P)
+        features = [one.div_(scale[:, :, None]) for one in features]
+        hits, mass = scores.hit @ weight, weight.sum()
+        # Platt 1999, Eq. 2.2: the targets are the means after one imagined row of each kind
+        of_hit, of_miss = (
+            ((hits + 1) / (hits + 2), 1 / (mass - hits + 2)) if self.platt else (torch.ones_like(hits), 0 * hits)
         )
+        target = torch.lerp(of_miss[:, None], of_hit[:, None], scores.hit)
+
+        def loss(every: int) -> Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]:
+            taken = [
+                (phi[:, :, ::every], target[:, part][:, ::every], weight[part][::every])
+                for phi, part in zip(features, parts, strict=True)
+            ]
+            mass = sum(w.sum() for _, _, w in taken)
+            strength = self.ridge / mass / scale.square()
+            middle = scale.new_tensor(self.centre) * scale
+
+            def derivatives(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+                sums = [_logistic_sums(*one, theta) for one in taken]
+                value, gradient, hessian = (sum(part) / mass for part in zip(*sums, strict=True))
+                off = theta - middle
+                return (
+                    value + (strength * off.square()).sum(dim=1),
+                    gradient + 2 * strength * off,
+                    hessian + torch.diag_embed(2 * strength),
+                )
+
+            return derivatives
+
+        least = -torch.inf if self.low is None else scale.new_tensor(self.low) * scale
+        start = scale.new_tensor(self.centre) * scale
+        if rows >= 4 * _SAMPLE:  # every step costs a pass: most of the way is gone on a few thousand rows
+            start = newton(loss(rows // _SAMPLE), start, low=least, tolerance=_NEAR, accepted=torch.inf).theta
+        self.coefficients = newton(loss(1), start, low=least, tolerance=_TOLERANCE).theta / scale
 
     def _calibrated_log_odds(self, log_odds: Tensor) -> Tensor:
         return (self._features(log_odds) * self.coefficients[:, :, None]).sum(dim=1)
 
 
-def slope_and_one(log_odds: Tensor) -> Tensor:
-    """Return s and 1 (C, 2, n) of log-odds (C, n)."""
-    return torch.stack([log_odds, torch.ones_like(log_odds)], dim=1)
+def _logistic_sums(phi: Tensor, target: Tensor, weight: Tensor, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return Σ w · log-loss (C,) of σ(θ φ) against the targets (C, n), its gradient (C, P) and its Hessian (C, P, P)."""
+    s = (theta[:, None] @ phi)[:, 0]  # (C, n)
+    p = torch.sigmoid(s)
+    value = (-torch.nn.functional.logsigmoid(-s) - target * s) @ weight  # softplus drops e^−s beyond s = 20
+    gradient = (phi @ ((p - target) * weight)[:, :, None])[:, :, 0]
+    return value, gradient, (phi * (p * (1 - p) * weight)[:, None]) @ phi.mT
 
 
 class PlattScaling(_Logistic):
@@ -227,7 +204,7 @@ class PlattScaling(_Logistic):
         super().__init__(ridge=ridge)
 
     def _features(self, log_odds: Tensor) -> Tensor:
-        return slope_and_one(log_odds)
+        return torch.stack([log_odds, torch.ones_like(log_odds)], dim=1)
 
 
 class BetaCalibration(_Logistic):

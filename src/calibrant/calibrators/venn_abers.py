@@ -1,5 +1,7 @@
 """Venn-Abers calibration: two isotonic answers, one for each label that the new row may have."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -75,54 +77,38 @@ def _maps(scores: PooledScores) -> tuple[np.ndarray, ...]:
 def _with_one_more(mean: np.ndarray, mass: np.ndarray) -> np.ndarray:
     """Return, for each place, the isotonic value there once a row of weight 1 and label 1 is added to it.
 
-    The blocks before a place are those of a running pool-adjacent-violators pass; the blocks after it those of a pass from
-    the end, undone step by step. What the added row pulls together lies next to it in both, so each place costs a few steps.
+    What the added row pools lies next to it among the blocks of the places before and of those after, so each place costs a few steps.
     """
-    before: list[tuple[float, float]] = []  # (value, mass) of the blocks left of the place, values rising
-    after, undo = _blocks_from_the_end(mean, mass)
+    before, after = (
+        _blocks(mean, mass),
+        _blocks(1 - mean[::-1], mass[::-1])[::-1],
+    )  # after the place, seen from the other end
     answer = np.empty_like(mean)
     for i, (value, weight) in enumerate(zip(mean.tolist(), mass.tolist(), strict=True)):
-        pooled = undo.pop()
-        after.pop()
-        after.extend(reversed(pooled))
-        answer[i] = _pooled_value((value * weight + 1, weight + 1), before, after)
-        total, heavy = value * weight, weight
-        while before and before[-1][0] >= total / heavy:
-            v, w = before.pop()
-            total, heavy = total + v * w, heavy + w
-        before.append((total / heavy, heavy))
+        left, right = before[i], after[i + 1]
+        total, weight = value * weight + 1, weight + 1
+        while True:
+            if right and 1 - right[0] <= total / weight:
+                other, more, right = right
+                total, weight = total + (1 - other) * more, weight + more
+            elif left and left[0] >= total / weight:
+                other, more, left = left
+                total, weight = total + other * more, weight + more
+            else:
+                break
+        answer[i] = total / weight
     return answer
 
 
-def _blocks_from_the_end(
-    mean: np.ndarray, mass: np.ndarray
-) -> tuple[list[tuple[float, float]], list[list[tuple[float, float]]]]:
-    """Return the blocks of all places, leftmost last, and for each place what its arrival had pooled, first place last."""
-    stack: list[tuple[float, float]] = []
-    undo: list[list[tuple[float, float]]] = []
-    for value, weight in zip(mean[::-1].tolist(), mass[::-1].tolist(), strict=True):
-        total, heavy, pooled = value * weight, weight, []
-        while stack and stack[-1][0] <= total / heavy:
-            block = stack.pop()
-            pooled.append(block)
-            total, heavy = total + block[0] * block[1], heavy + block[1]
-        stack.append((total / heavy, heavy))
-        undo.append(pooled)
-    return stack, undo
-
-
-def _pooled_value(
-    block: tuple[float, float], before: list[tuple[float, float]], after: list[tuple[float, float]]
-) -> float:
-    """Return the value of ``block`` (total, mass) once it has pooled the neighbours that it must."""
-    total, heavy = block
-    left, right = len(before) - 1, len(after) - 1
-    while True:
-        if right >= 0 and after[right][0] <= total / heavy:
-            total, heavy = total + after[right][0] * after[right][1], heavy + after[right][1]
-            right -= 1
-        elif left >= 0 and before[left][0] >= total / heavy:
-            total, heavy = total + before[left][0] * before[left][1], heavy + before[left][1]
-            left -= 1
-        else:
-            return total / heavy
+def _blocks(mean: np.ndarray, mass: np.ndarray) -> list[Any]:
+    """Return the pooled blocks of the first 0, 1, 2 … places, the last block first: (value, weight, the blocks before) or None."""
+    blocks: Any = None
+    found = [blocks]
+    for value, weight in zip(mean.tolist(), mass.tolist(), strict=True):
+        total = value * weight
+        while blocks and blocks[0] >= total / weight:
+            other, more, blocks = blocks
+            total, weight = total + other * more, weight + more
+        blocks = (total / weight, weight, blocks)
+        found.append(blocks)
+    return found
