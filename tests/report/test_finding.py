@@ -92,6 +92,8 @@ def test_panels_show_the_worst_after_calibration() -> None:
     captions = [block.caption for block in shown.blocks if isinstance(block, Picture)]
     assert captions == [f"{part.name}: ECE {100 * part.error_after:.2f} %" for part in found.classes]
     assert any("in 10 groups" in sentence for sentence in found.words)
+    many = page_of(found, models=9).sections
+    assert not any(isinstance(block, Picture) for section in many for block in section.blocks)
     titles = [section.title for section in page_of(diagnose(Model("m", data.top_label()), draws=0)).sections]
     assert titles == ["", "Bins with the largest errors", "Record"]
 

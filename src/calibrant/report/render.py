@@ -90,7 +90,7 @@ def write_report(
         }
         return write_json(path, content)
     blocks += [overview_of(findings)] if len(findings) > 1 else []
-    pages = [page_of(found, prefix=f"s{place}") for place, found in enumerate(findings)]
+    pages = [page_of(found, prefix=f"s{place}", models=len(models)) for place, found in enumerate(findings)]
     limits = limits_of(top=any(not found.events for found in findings))
     return write_html(path, pages, title=title, notes=notes, blocks=blocks, limits=limits)
 

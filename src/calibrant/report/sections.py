@@ -20,16 +20,18 @@ from calibrant.report.wording import (
     percent,
 )
 
-PANELS = 6
+PANELS = 6  # classes with a diagram of their own
+FEW = 8  # models up to which their pages show those diagrams, which take half of the time
 MOST_ROWS = 20  # most rows of a table of classes; its caption states the total
 
 
-def page_of(found: Finding, *, prefix: str = "s") -> Page:
+def page_of(found: Finding, *, prefix: str = "s", models: int = 1) -> Page:
     """Return the page on one model.
 
     Args:
         found: What was found.
         prefix: Of the ids in its pictures.
+        models: How many models the report is on: of more than eight the pages have no diagrams of single classes.
     """
     event, folded, table = bool(found.events), list[Picture](), _panel_table(found)
     if event:
@@ -42,7 +44,7 @@ def page_of(found: Finding, *, prefix: str = "s") -> Page:
         _for_whom(found),
         Section("The predicted class: all figures as “evaluate” prints them", _panel_table(found)) if event else None,
         _bins(found, folded),
-        _classes(found, prefix=prefix),
+        _classes(found, prefix=prefix, panels=PANELS if models <= FEW else 0),
         _calibrator(found),
         _record(found),
     ]
@@ -133,7 +135,7 @@ def _bin_sentence(one: Bin) -> str:
     return f"{where}: {means}, {_side(one)} by {100 * abs(one.gap):.1f} points ({expected})."
 
 
-def _classes(found: Finding, *, prefix: str) -> Section | None:
+def _classes(found: Finding, *, prefix: str, panels: int) -> Section | None:
     if not (classes := found.classes):
         return None
     rows = []
@@ -144,12 +146,14 @@ def _classes(found: Finding, *, prefix: str) -> Section | None:
     many = f"The {MOST_ROWS} worst of {len(classes)}" if len(classes) > MOST_ROWS else f"{len(classes)}"
     table = Table(f"{many} classes, the worst calibrated first.", header, rows)
     edges, named = [k / BINNING.bins for k in range(BINNING.bins + 1)], []
-    for one in classes[:PANELS]:  # as it would be used: after calibration, if there is a calibrator
+    for one in classes[:panels]:  # as it would be used: after calibration, if there is a calibrator
         diagram = diagram_from(found.states[-1].classes[one.key], edges=edges)
         named.append((f"{one.name}: ECE {percent(diagram.ece)}", diagram))
     after = ", after calibration" if found.calibrated else ""
     how = f"Frequency of the class (vertical) against its probability (horizontal){after}, in the {len(named)} classes worst calibrated."
-    return Section("Class by class", [table, how, *panel_pictures(named, prefix=f"{prefix}c", event=True)])
+    return Section(
+        "Class by class", [table, how, *panel_pictures(named, prefix=f"{prefix}c", event=True)] if named else [table]
+    )
 
 
 def _calibrator(found: Finding) -> Section | None:
