@@ -21,7 +21,8 @@ from calibrant._core.warn import report_progress
 from calibrant._files import as_path, atomic_write, check_folder, check_source, error_boundary, same_file, shown
 from calibrant.binning import BinTable, EqualWidth
 from calibrant.calibrators import Calibrator
-from calibrant.data.io import CALIBRATED, Mapped, Part, calibrated_columns, read_contents
+from calibrant.data.io import CALIBRATED, Part, calibrated_columns, read_contents
+from calibrant.data.mapping import Mapped
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import FEATURE
 from calibrant.data.tables import Arrow, as_arrow

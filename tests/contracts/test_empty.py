@@ -25,7 +25,6 @@ MEASURES: dict[str, Callable[[Any], Any]] = {
     "panel": evaluate.panel,
     "default_metrics": evaluate.default_metrics,
     "compare": lambda data: evaluate.compare(data, data),
-    "panel_by": lambda data: evaluate.panel_by(data, by="predicted"),
     "calibration_line": evaluate.calibration_line,
     "plot.reliability": plot.reliability,
     "plot.confidence_histogram": plot.confidence_histogram,

@@ -1,4 +1,4 @@
-"""What needs a fit: optimal ECE, refinement, slope and intercept, and the panel of parts."""
+"""What needs a fit: optimal ECE, refinement, slope and intercept."""
 
 import math
 
@@ -9,9 +9,9 @@ from tests.draws import drawn
 from calibrant import Pairs, Predictions
 from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import FitError, InputError
-from calibrant.evaluate import calibration_line, optimal_ece, panel_by, refinement
+from calibrant.evaluate import calibration_line, optimal_ece, refinement
 from calibrant.losses import BrierLoss, FocalLoss, ProperFocalLoss
-from calibrant.metrics import ECE, NLL, Accuracy, Brier
+from calibrant.metrics import ECE, NLL, Brier
 
 
 def model(temperature: float = 1.0, *, rows: int = 2000, groups: object = None) -> Predictions:
@@ -77,6 +77,13 @@ def test_a_calibrated_model_has_slope_1_and_an_over_confident_one_less() -> None
     assert line.intercept.low < 0 < line.intercept.high
 
 
+def test_of_two_classes_the_line_is_that_of_the_event() -> None:
+    data = Predictions.from_logits(*drawn(2000, 2, spread=1, sharp=2))
+    assert calibration_line(data) == calibration_line(data.one_vs_rest(1))
+    assert calibration_line(data, event=0) == calibration_line(data.one_vs_rest(0))
+    assert calibration_line(data, event=None) == calibration_line(data.top_label())
+
+
 @pytest.mark.parametrize("rows", [30, 50_000])
 def test_separable_outcomes_have_no_slope_at_any_size(rows: int) -> None:
     p = torch.linspace(0.01, 0.99, rows, dtype=torch.float64)
@@ -102,23 +109,6 @@ def test_the_line_is_where_the_summed_scores_vanish(weighted: bool, extreme: boo
     assert abs(float((residual * score).sum())) < 1e-7
     large = once * (torch.sigmoid(line.in_the_large.estimate + score) - y)
     assert abs(float(large.sum())) < 1e-8
-
-
-def test_the_panel_of_parts_is_the_panel_of_each_part() -> None:
-    data = model(0.5, rows=300, groups=torch.arange(300) % 3)
-    by_group = panel_by(data, "groups", metrics=[Accuracy(), ECE()], uncertainty=False)
-    assert list(by_group) == [0, 1, 2]
-    assert by_group[1][0].value == Accuracy()(data[data.groups == 1])
-    assert panel_by(data, "groups", metrics=[ECE()], draws=50)[1][0].null_high is not None
-    data = model(0.5, rows=300)
-    by_class = panel_by(data, "predicted", metrics=[ECE()], draws=50)
-    assert by_class[2][0].value == ECE()(data[data.predicted == 2])
-    assert by_class[2][0].null_high is not None
-    assert sum(rows[0].n for rows in panel_by(data.top_label(), "labels", uncertainty=False).values()) == 300
-    with pytest.raises(InputError, match="expected predictions with groups"):
-        panel_by(model(rows=20), "groups")
-    with pytest.raises(InputError, match="expected by"):
-        panel_by(data, "colour")
 
 
 def test_errors_that_a_recalibration_leaves_as_they_are_vouch_for_no_gain() -> None:

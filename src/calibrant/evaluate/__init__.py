@@ -3,7 +3,7 @@
 from calibrant.evaluate.compare import compare, compare_all
 from calibrant.evaluate.cost_calibration import cost_calibration
 from calibrant.evaluate.multilabel import label_table, multilabel_panel
-from calibrant.evaluate.panel import default_metrics, panel, panel_by
+from calibrant.evaluate.panel import default_metrics, panel
 from calibrant.evaluate.recalibration import calibration_line, optimal_ece, refinement
 from calibrant.evaluate.subgroups import subgroups
 
@@ -17,7 +17,6 @@ __all__ = [
     "multilabel_panel",
     "optimal_ece",
     "panel",
-    "panel_by",
     "refinement",
     "subgroups",
 ]

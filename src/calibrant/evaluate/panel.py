@@ -1,21 +1,17 @@
 """The panel: the metrics of a report, each with its interval and its value for a calibrated model.
 
-``panel_by`` gives the panel of each part of the rows.
+Where no interval or limit is known to hold, there is none.
 """
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
 
-import torch
-
-from calibrant._core.check import check_choice
 from calibrant._core.notebook import to_html
 from calibrant.binning import EqualMass
 from calibrant.data.checks import Data, require_rows
 from calibrant.data.pairs import Pairs, are_events
-from calibrant.errors import InputError, NoIntervalError
+from calibrant.errors import NoIntervalError
 from calibrant.metrics import AURC, ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, DebiasedECE, Metric, SmoothECE
 from calibrant.statistics import interval, null_band
 
@@ -114,53 +110,6 @@ def panel(
     predictions = require_rows(predictions, what="the panel")
     chosen = default_metrics(predictions) if metrics is None else metrics
     return Panel(_panel_row(metric, predictions, uncertainty, draws=draws, seed=seed, level=level) for metric in chosen)
-
-
-def panel_by(
-    predictions: Data,
-    by: Literal["groups", "labels", "predicted"],
-    *,
-    metrics: Metrics | None = None,
-    uncertainty: bool = True,
-    draws: int = 1000,
-    seed: int = 0,
-    level: float = 0.95,
-) -> dict[int, Panel]:
-    """Return the panel for each group, true class or predicted class.
-
-    Small parts have wide intervals and high limits if calibrated: read those before reading the values. A model calibrated overall
-    is not calibrated given the true class (that would need a perfect model), so "labels" is for error and loss, while
-    "predicted" is for calibration.
-
-    Args:
-        predictions: Labelled predictions, or pairs.
-        by: Which column parts the rows.
-        metrics: As in ``panel``.
-        uncertainty: As there.
-        draws: As there.
-        seed: As there.
-        level: As there.
-
-    Returns:
-        Group or class → its rows, in increasing order.
-
-    Examples:
-        >>> from calibrant import Predictions
-        >>> data = Predictions.from_logits([[2.0, 0.0], [0.0, 2.5], [3.0, 0.0]], [0, 1, 1], groups=[7, 7, 8])
-        >>> [rows[0].value for rows in panel_by(data, "groups", uncertainty=False).values()]
-        [1.0, 0.0]
-    """
-    predictions = require_rows(predictions, what="the panel")
-    column = getattr(predictions, check_choice(by, name="by", choices=("groups", "labels", "predicted")))
-    if column is None:
-        raise InputError(f"predictions with {by}", "none", "pass them when making the predictions")
-    parts = {}
-    for key in torch.unique(column).tolist():
-        part = predictions[torch.nonzero(column == key)[:, 0]]
-        if by == "groups":  # within its one group the rows are the independent units
-            part = replace(part, groups=None)
-        parts[int(key)] = panel(part, metrics=metrics, uncertainty=uncertainty, draws=draws, seed=seed, level=level)
-    return parts
 
 
 def _panel_row(metric: Metric, data: Data, uncertainty: bool, *, draws: int, seed: int, level: float) -> PanelRow:
