@@ -8,6 +8,7 @@ import csv
 import io
 import json
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -40,6 +41,7 @@ Kind = Literal["number", "text", "label", "any"]
 CLASS_NAMES = "class_names"  # the array, or the entry of a file's metadata
 _LONGEST = 64 << 20  # bytes of a line; PyArrow parses in blocks that must be longer than any line
 _NAMES_SHOWN = 12
+_FILLED = re.compile(rb"\S")
 csv.field_size_limit(_LONGEST)  # the module's own limit of 2¹⁷ characters is below a row of 10,000 classes
 
 
@@ -154,26 +156,21 @@ class Csv(Table):
     def __init__(self, path: Path) -> None:
         name, self._path, self._content, self._sign = shown(path.name), path, path.read_bytes(), "."
         self._start = 3 if self._content.startswith(b"\xef\xbb\xbf") else 0
-        if not self._content[self._start :].strip():
+        if not _FILLED.search(self._content, self._start):
             raise FileFormatError(f"{name} is empty")
         if len(self._content) > _LONGEST and b"\n" not in self._content[:_LONGEST]:
             raise FileFormatError(f"{name} has a first line of more than {_LONGEST >> 20} MiB")
-        headers = {delimiter: next(_records(self._lines(self._start), delimiter, name)) for delimiter in ",;\t|"}
+        headers = {delimiter: next(_records(self._content, self._start, delimiter, name)) for delimiter in ",;\t|"}
         self.delimiter = max(headers, key=lambda delimiter: len(headers[delimiter][1]))
         _, names, header = headers[self.delimiter]
         try:
             self._body = self._start + len(header.encode())
         except UnicodeEncodeError as error:
             raise FileFormatError(f"{name} is no table of text in UTF-8; save it as one") from error
-        if not self._content[self._body :].strip():
+        if not _FILLED.search(self._content, self._body):
             raise FileFormatError(f"{name} has a header and no rows")
         self._first_line = 1 + header.count("\n")
         super().__init__(name, (cell.strip() for cell in names))
-
-    def _lines(self, start: int) -> Iterable[str]:
-        content = io.BytesIO(self._content)
-        content.seek(start)
-        return io.TextIOWrapper(content, "utf-8", "surrogateescape", newline="")
 
     def load(self, wanted: Mapping[str, Kind] | None) -> Any:
         """Return columns, as ``Table.load``; numbers with a decimal comma where all have it."""
@@ -212,7 +209,7 @@ class Csv(Table):
 
     def _rows(self) -> Iterator[tuple[int, list[str], str]]:
         """Yield the records below the header, as ``_records``."""
-        return _records(self._lines(self._body), self.delimiter, self.name, line=self._first_line)
+        return _records(self._content, self._body, self.delimiter, self.name, line=self._first_line)
 
     def _explained(self, numbers: Sequence[int], error: Exception) -> Exception:
         """Return the error of the first record that cannot be read; PyArrow does not know its line."""
@@ -414,12 +411,11 @@ def _open_arrow(path: Path) -> Table:
 
 
 def _open_arrays(path: Path) -> Table:
+    if path.suffix.lower() == ".npy":
+        array = np.lib.format.read_array(io.BytesIO(path.read_bytes()), allow_pickle=False)
+        return Arrays(shown(path.name), {"": array})
     named = read_metadata(path).get(CLASS_NAMES) if path.suffix.lower() == ".safetensors" else None
     return Arrays(shown(path.name), read_arrays(path), _names_in(named))
-
-
-def _open_array(path: Path) -> Table:
-    return Arrays(shown(path.name), {"": np.lib.format.read_array(io.BytesIO(path.read_bytes()), allow_pickle=False)})
 
 
 def _broken(path: Path, error: Exception) -> FileFormatError:
@@ -493,12 +489,15 @@ def _open_frame(frame: Any) -> Table:
     return Arrow("the frame", held.columns, columns)
 
 
-def _records(lines: Iterable[str], delimiter: str, name: str, line: int = 1) -> Iterator[tuple[int, list[str], str]]:
+def _records(
+    content: bytes, start: int, delimiter: str, name: str, line: int = 1
+) -> Iterator[tuple[int, list[str], str]]:
     """Yield the line that each record begins on, its cells, and its text with the empty lines before it."""
-    taken: list[str] = []
+    file, taken = io.BytesIO(content), list[str]()
+    file.seek(start)
 
     def noted() -> Iterator[str]:
-        for text in lines:
+        for text in io.TextIOWrapper(file, "utf-8", "surrogateescape", newline=""):
             taken.append(text)
             yield text
 
@@ -607,5 +606,5 @@ def write_arrow(path: Path, table: Any) -> None:
 READERS: dict[str, Callable[[Path], Table]] = {
     ".csv": Csv, ".tsv": Csv, ".txt": Csv, ".jsonl": JsonLines, ".ndjson": JsonLines, ".parquet": _open_arrow,
     ".feather": _open_arrow, ".arrow": _open_arrow, ".npz": _open_arrays, ".safetensors": _open_arrays,
-    ".npy": _open_array, ".pt": _open_tensors, ".pth": _open_tensors,
+    ".npy": _open_arrays, ".pt": _open_tensors, ".pth": _open_tensors,
 }  # fmt: skip
