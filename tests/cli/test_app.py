@@ -134,7 +134,7 @@ WRONG = {
     "evaluate": "name a FILE of predictions, or an example: --example cifar10",
     "evaluate - ": "nothing came on stdin",
     "evaluate good.npz --draws -1": "see calibrant evaluate --help",
-    "evaluate good.npz --kind nope": "'nope' is not one of 'probs', 'logits'",
+    "evaluate good.npz --kind nope": "'nope' is not one of",
     "evalute": "No such command 'evalute'",
     "fit good.npz": "Missing option '--output'",
     "fit good.npz -o c.pickle": "expected a name that ends in .safetensors",

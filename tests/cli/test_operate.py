@@ -37,7 +37,6 @@ def test_the_exit_code_is_the_verdict(limits: str, code: int, verdict: str, good
         ("", "no limit is given"),
         ("--max ece", "--max 'ece' is not METRIC=NUMBER; write for example --max ece=0.03"),
         ("--max ece=nan", "is not METRIC=NUMBER"),
-        ("--max ece=.5 --max 'ece = .1'", "--max limits ece twice; keep one of them"),
         ("--max ece=3", "0.03"),
         ("--max nll=.4", "nll"),
         ("--no-worse nll=.1", "--no-worse and --baseline need each other"),

@@ -91,7 +91,7 @@ def _leave_misused(error: Any) -> NoReturn:
         error.show()
         sys.exit(USER_ERROR)
     where = f"see {error.ctx.command_path} --help" if getattr(error, "ctx", None) else "see calibrant --help"
-    _fail(f"{error.format_message().rstrip('.')}; {where}")
+    _fail(f"{error.format_message().rstrip('.').replace('Value error, ', '')}; {where}")
 
 
 def _leave_crashed(error: Exception) -> NoReturn:

@@ -21,6 +21,7 @@ CODES = {"pass": 0, "fail": 1, "not enough evidence": 3}  # 2 is a user's error 
 
 def check(
     file: options.File = None,
+    example: options.Example = None,
     max: Annotated[
         list[str] | None,
         typer.Option(
@@ -71,7 +72,7 @@ def check(
     if (baseline is None) != (not no_worse):
         raise InputError("--no-worse and --baseline need each other; add the other, or leave both out")
     reading = options.Reading(columns, label, kind, weights, groups, labels, on)
-    source = reading.source(file)
+    source = reading.source(file, example)
 
     from calibrant.operate import check as check_limits
 
@@ -106,8 +107,6 @@ def _limits(texts: Sequence[str] | None, *, option: str) -> dict[str, float]:
             limit = math.nan
         if not name or not math.isfinite(limit):
             raise InputError(f"{option} {text!r} is not METRIC=NUMBER; write for example {option} ece=0.03")
-        if name in limits:
-            raise InputError(f"{option} limits {name} twice; keep one of them")
         limits[name] = limit
     return limits
 

@@ -60,7 +60,10 @@ def run(
     name: Annotated[str | None, Named] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every study of `study list`, one by one.")] = False,
     scale: Scale = "cpu",
-    data: Annotated[Path | None, typer.Option(help="Folder with a folder for each data set; else the hub.")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(exists=True, file_okay=False, help="Folder with a folder for each data set; else the hub."),
+    ] = None,
     seeds: Seeds = None,
     only: Annotated[Names, typer.Option(help="Only this objective; may be repeated.")] = None,
     setting: Annotated[Names, typer.Option(help="Only this setting; may be repeated.")] = None,
@@ -326,8 +329,6 @@ def _chosen(file: StudyFile, scale: str, seeds: int | None, data: Path | None = 
         if strange := [label for label in labels or () if label not in known]:
             raise InputError(f"{strange[0]!r} is none of the {family} of {file.name}: {', '.join(known)}")
     found = found.restricted(**{family: labels or None for family, labels in parts.items()})
-    if data is not None and not data.is_dir():
-        raise InputError(f"--data {str(data)!r} is no folder; name the folder that holds those of the data sets")
     return found if data is None else found.with_data_from(data)
 
 
