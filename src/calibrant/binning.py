@@ -6,14 +6,13 @@ Bins are (lo, hi], as in the papers; the first also holds 0, the last holds 1.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from calibrant._core.check import check_choice, check_count, check_same_kind, check_same_weights, refuse, shown
-from calibrant._core.constraints import Fits
 from calibrant._core.numerics import add_records, row_chunks
 from calibrant._kernel import TIE as TIE
 from calibrant._kernel import bin_of, pair_bins
@@ -342,6 +341,3 @@ def as_binning(binning: Any, *, name: str = "binning") -> Binning:
         return EqualWidth(int(binning))
     remedy = "write EqualWidth(15), EqualMass(15) or a number of equal-width bins"
     raise refuse(f"{name} as a binning", shown(binning), remedy)
-
-
-AnyBinning = Annotated[Binning, Fits(as_binning, "or a number of equal-width bins")]

@@ -44,7 +44,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_number, refuse, shown
 from calibrant.binning import BinTable, GroupedGaps
 from calibrant.statistics.means import Interval, normal_quantile, student_quantile
 
@@ -284,14 +283,11 @@ def consistency_bars(table: BinTable, *, level: float = 0.95) -> tuple[Tensor, T
 
     Args:
         table: Counts and sums (B,).
-        level: Probability for each bin, not for all bins together.
+        level: Probability in (0, 1) for each bin, not for all bins together.
 
     Returns:
         low, high: (B,) float64 frequencies around the bin's mean probability; NaN for an empty bin. Quantiles of the
             binomial with that mean and the effective sample size.
-
-    Raises:
-        InputError: For no bin table, or one without rows.
 
     Examples:
         >>> from calibrant.binning import EqualWidth
@@ -304,9 +300,6 @@ def consistency_bars(table: BinTable, *, level: float = 0.95) -> tuple[Tensor, T
     """
     from scipy.stats import binom
 
-    if not isinstance(table, BinTable) or table.total <= 0:
-        raise refuse("a bin table of at least one row", shown(table), "make one with EqualWidth(15).table(p, y)")
-    check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
     count, mean = table.effective.cpu(), (table.sum_p / table.filled).cpu().clamp(0, 1)
     if table.weighted:
         count = torch.where(count > 0, count.round().clamp_min(1), 0)
