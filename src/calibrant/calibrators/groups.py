@@ -152,7 +152,7 @@ class _ByDesign(Certified, ByFeatures):
         self._known = self._learned_columns()
 
     def _transform_with(self, logits: Tensor, features: Features | None) -> Tensor:
-        design = self._design(features or {}, len(logits)).to(self.slopes.device)
+        design = self._design(features or {}, logits.shape[0]).to(self.slopes.device)
         slope, bias = (design @ part for part in (self.slopes[:, None], self.biases))
         return keep_excluded(lift_excluded(logits) * slope.to(logits.dtype) + bias.to(logits.dtype), logits)
 
@@ -270,7 +270,7 @@ class FeatureScaling(_ByDesign):
     def _standardised(self, table: Tensor) -> Tensor:
         """Return (n, 1 + C): ones, and the standardised features, held within the range of the fit."""
         held = torch.minimum(torch.maximum(table, self.lowest), self.highest)
-        return torch.cat([table.new_ones(len(table), 1), (held - self.center) / self.spread], dim=1)
+        return torch.cat([table.new_ones(table.shape[0], 1), (held - self.center) / self.spread], dim=1)
 
     def _design(self, features: Features, rows: int) -> Tensor:
         return self._standardised(self._table(features, rows).to(self.center.device))
