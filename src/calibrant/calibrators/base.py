@@ -7,6 +7,7 @@ import inspect
 import math
 import os
 from abc import ABC, abstractmethod
+from contextlib import nullcontext
 from functools import partial, reduce
 from typing import Any, ClassVar, Self
 
@@ -215,7 +216,8 @@ class Calibrator(Learned):
 
     def _note(self, rows: RowSource) -> None:
         """Note that all that there is to learn was learned, from ``rows``: it lies where they do."""
-        self.to(rows.device)
+        if any(buffer.device != rows.device for buffer in self.buffers()):
+            self.to(rows.device)
         self.classes.fill_(rows.classes)
         self._columns = int(rows.classes)
         self._update_facts()
@@ -237,15 +239,11 @@ class Calibrator(Learned):
             return answer.movedim(-1, 1)  # (N, K, d1, …)
         self.check_input(logits)
         kind = logits.device.type
-        if not torch.compiler.is_compiling() and torch.amp.is_autocast_available(kind):
-            # a matrix product in bfloat16 has three digits, which a calibrated probability does not survive
-            with torch.autocast(kind, enabled=False):
-                return self._calibrated(logits, features)
-        return self._calibrated(logits, features)
-
-    def _calibrated(self, logits: Tensor, features: Features | None) -> Tensor:
-        wide = bounded(at_least_float32(logits))
-        answer = self._transform(wide) if features is None else self._transform_with(wide, features)
+        autocast = not torch.compiler.is_compiling() and torch.amp.is_autocast_available(kind)
+        # a matrix product in bfloat16 has three digits, which a calibrated probability does not survive
+        with torch.autocast(kind, enabled=False) if autocast else nullcontext():
+            wide = bounded(at_least_float32(logits))
+            answer = self._transform(wide) if features is None else self._transform_with(wide, features)
         if answer is wide:
             return logits
         if wide.dtype == logits.dtype:
