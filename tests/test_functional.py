@@ -1,6 +1,6 @@
 """The functions of ``calibrant.functional`` against the modules that compute the same, and against formulas written out."""
 
-import inspect
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from calibrant import functional, losses
-from calibrant._core.config import parameters_of
 from calibrant.calibrators import FocalCalibration, TemperatureScaling
-from calibrant.losses.loss import LossOptions
+from calibrant.errors import InputError
 
 LOSSES: dict[str, tuple[Callable[..., losses.Loss], list[dict[str, Any]]]] = {
     "focal_loss": (losses.FocalLoss, [{"gamma": 0.5}, {"gamma": 3.0, "detach_weight": True}]),
@@ -57,10 +56,17 @@ def test_it_is_the_module(
         assert all(torch.equal(one, other) for one, other in zip(found, right, strict=True))
 
 
-@pytest.mark.parametrize("name", LOSSES)
-def test_it_takes_what_the_module_takes(name: str) -> None:
-    of_function = {*inspect.signature(getattr(functional, name)).parameters} - {"logits", "labels", "options"}
-    assert of_function | {*LossOptions.__annotations__} == {*parameters_of(LOSSES[name][0])}
+def test_scores_against_target_probabilities() -> None:
+    logits, targets = torch.tensor([[0.8, 0.2], [0.5, 0.5]]).log(), torch.tensor([[0.6, 0.4], [1.0, 0.0]])
+    expected = -(0.6 * math.log(0.8) + 0.4 * math.log(0.2) + math.log(0.5)) / 2
+    assert float(functional.nll(logits, targets)) == pytest.approx(expected, rel=1e-6)
+    assert float(functional.brier(logits, targets)) == pytest.approx((2 * 0.2**2 + 2 * 0.5**2) / 2, rel=1e-6)
+    labels = torch.tensor([0, 1])
+    for score in (functional.nll, functional.brier):
+        assert float(score(logits, torch.eye(2)[labels])) == pytest.approx(float(score(logits, labels)), rel=1e-6)
+        assert score(logits.requires_grad_(), targets).requires_grad is False
+        with pytest.raises(InputError, match="sum to 1"):
+            score(logits, targets * 2)
 
 
 def test_their_own_defaults() -> None:

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calibrant._core.check import check_number
-from calibrant._core.numerics import LOG_OF_UNDERFLOW, log1mexp
+from calibrant._core.numerics import LOG_OF_UNDERFLOW
 from calibrant.errors import RangeError
 
 __all__ = ["FocalScore", "InverseFocalScore", "LogScore", "TrueClassScore"]
@@ -133,7 +133,7 @@ class FocalScore(TrueClassScore):
     gamma: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "gamma", check_focal_gamma(self.gamma))
+        check_focal_gamma(self.gamma)
 
     def value(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return −(1 − p)^γ log p; 0 at p = 1 for γ > 0."""
@@ -178,7 +178,7 @@ class InverseFocalScore(TrueClassScore):
     gamma: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "gamma", check_number(self.gamma, name="gamma", low=0))
+        check_number(self.gamma, name="gamma", low=0)
 
     def value(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return −(1 + p)^γ log p."""
@@ -207,12 +207,23 @@ def focal_log_slope(log_p: Tensor, log_not_p: Tensor, gamma: float | Tensor) -> 
     return gamma * rest + torch.log1p(gamma * entropy_ratio(log_p, log_not_p))
 
 
-def log_probs_from_nll(nll: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log p and log(1 − p) from −log p ≥ 0; 1 − p stops at the smallest normal number, which keeps gradients finite."""
-    log_p = -nll
-    below_0 = log_p.clamp_max(-torch.finfo(nll.dtype).tiny)
-    log_not_p: Tensor = log1mexp(below_0) if torch.compiler.is_compiling() else _Log1mExp.apply(below_0)
-    return log_p, log_not_p
+def log1mexp(x: Tensor) -> Tensor:
+    """Return log(1 − exp(x)) for x ≤ 0, exact to rounding at both ends (Mächler 2012); −x stops short of 0.
+
+    It stops at the root of the smallest normal number, where first and second derivatives are still finite.
+
+    Examples:
+        >>> log1mexp(torch.tensor([-1e-20, -50.0], dtype=torch.float64))
+        tensor([-4.6052e+01, -1.9287e-22], dtype=torch.float64)
+    """
+    x = x.clamp_max(-math.sqrt(torch.finfo(x.dtype).tiny))
+    near = x > -math.log(2)
+    # both branches get a harmless constant where they are not selected: torch.where lets NaN gradients through
+    return torch.where(
+        near,
+        torch.log(-torch.expm1(torch.where(near, x, -math.log(2)))),
+        torch.log1p(-torch.exp(torch.where(near, -math.log(2), x))),
+    )
 
 
 def weighted_nll(
@@ -227,49 +238,6 @@ def weighted_nll(
     safe = torch.where(zero, -1.0, log_p)
     weight = weight_of(safe, torch.where(zero, -1.0, log_not_p))
     return torch.where(zero, log_p, (weight.detach() if detach_weight else weight) * safe).neg()
-
-
-class _Log1mExp(torch.autograd.Function):
-    """log(1 − eˣ) in a quarter of the operations of ``log1mexp``, with its exact derivative.
-
-    For x → −∞ it rounds 1 − eˣ to the dtype, which is precise enough for a weight (1 − p)^γ.
-    """
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        return torch.log(-torch.expm1(x))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        slope: Tensor = _Log1mExpSlope.apply(x)
-        return grad * slope
-
-
-class _Log1mExpSlope(torch.autograd.Function):
-    """eˣ/(eˣ − 1), the derivative s; its own derivative s (1 − s) is applied as two products, since s² may overflow."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        return torch.exp(x) / torch.expm1(x)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(output)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        (slope,) = ctx.saved_tensors
-        gradient: Tensor = (grad * slope) * (1 - slope)
-        return gradient
 
 
 def power_of_rest(log_not_p: Tensor, gamma: float | Tensor) -> Tensor:

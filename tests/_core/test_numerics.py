@@ -6,10 +6,11 @@ import mpmath
 import pytest
 import torch
 
-from calibrant._core.numerics import log1mexp, rank_in, softmax_into
+from calibrant._core.numerics import rank_in, softmax_into
+from calibrant.scores import log1mexp
 
 
-@pytest.mark.parametrize("x", [-1e-300, -1e-20, -1e-8, -0.5, -math.log(2), -0.7, -5.0, -40.0, -700.0])
+@pytest.mark.parametrize("x", [-1e-150, -1e-20, -1e-8, -0.5, -math.log(2), -0.7, -5.0, -40.0, -700.0])
 def test_log1mexp_is_exact_to_rounding(x: float) -> None:
     with mpmath.workdps(400):
         exact = float(mpmath.log(1 - mpmath.exp(mpmath.mpf(x))))

@@ -69,6 +69,19 @@ def test_a_positive_weight_is_that_of_the_second_class(pair: Pair) -> None:
         assert torch.allclose(ours(pos_weight=weight)(logits, labels.float()), expected / 12, rtol=1e-5)
 
 
+def test_alpha_weighs_positive_terms_and_the_others() -> None:
+    # Lin et al. 2017 Eq. 5: −α (1 − p)^γ log p where y = 1, −(1 − α) p^γ log(1 − p) where y = 0
+    loss = losses.BinaryFocalLoss(2.0, alpha=0.25, reduction="none")
+    p, labels = torch.tensor([[0.9, 0.9, 0.5]]), torch.tensor([[1, 0, -1]])
+    expected = [0.25 * 0.1**2 * -math.log(0.9), 0.75 * 0.9**2 * -math.log(0.1), 0.0]
+    for given in (labels, labels.float()):
+        assert torch.allclose(loss(torch.logit(p), given), torch.tensor([expected]), rtol=1e-5)
+    weighted = losses.BinaryFocalLoss(2.0, torch.tensor(3.0), alpha=0.25, reduction="none")
+    assert torch.allclose(weighted(torch.logit(p), labels), torch.tensor([[3 * expected[0], *expected[1:]]]), rtol=1e-5)
+    with pytest.raises(InputError, match=r"alpha in \[0, 1\]"):
+        losses.BinaryFocalLoss(2.0, alpha=1.5)
+
+
 def test_cross_entropy_is_torchs_for_soft_targets_and_weights_too() -> None:
     logits, _ = sample()
     targets, weight = torch.rand(12, 3, generator=torch.Generator().manual_seed(1)), torch.tensor([0.5, 2.0, 7.0])

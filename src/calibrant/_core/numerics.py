@@ -38,22 +38,6 @@ def add_records(one: R, other: R, **others: Any) -> R:
     return replace(one, **sums, **others)  # type: ignore[type-var]
 
 
-def log1mexp(x: Tensor) -> Tensor:
-    """Return log(1 − exp(x)) for x ≤ 0, exact to rounding at both ends (Mächler 2012), with a finite gradient for x < 0.
-
-    Examples:
-        >>> log1mexp(torch.tensor([-1e-20, -50.0], dtype=torch.float64))
-        tensor([-4.6052e+01, -1.9287e-22], dtype=torch.float64)
-    """
-    near = x > -math.log(2)
-    # both branches get a harmless constant where they are not selected: torch.where lets NaN gradients through
-    return torch.where(
-        near,
-        torch.log(-torch.expm1(torch.where(near, x, -math.log(2)))),
-        torch.log1p(-torch.exp(torch.where(near, -math.log(2), x))),
-    )
-
-
 def rank_in(places: Tensor, values: Tensor, *, right: bool = False) -> Tensor:
     """Return how many of the ascending ``places`` (…, P) lie below ``values`` (…, N), or with ``right`` not above them.
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from calibrant._core.check import check_choice, check_count, check_number
+from calibrant._core.log_pairs import log_pair_of_top
 from calibrant._core.numerics import in_row_chunks, rank_in
-from calibrant._objective.log_pairs import log_pair_of_top
 from calibrant.binning import Binning, EqualMass, EqualWidth, as_binning
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.grids import check_weights_count

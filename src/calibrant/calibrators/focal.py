@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from calibrant._core.check import check_choice, check_number, refuse
-from calibrant._objective.log_pairs import log_normalise
+from calibrant._core.log_pairs import log_normalise
 from calibrant.binning import Binning, as_binning
 from calibrant.calibrators.base import Calibrator, Tempered
 from calibrant.calibrators.chunks import check_label_logits, narrowed

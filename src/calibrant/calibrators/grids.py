@@ -11,8 +11,8 @@ from typing import Any, Literal
 import torch
 
 from calibrant._core.check import check_choice, check_number, refuse
+from calibrant._core.log_pairs import log_pairs
 from calibrant._core.warn import warn_user
-from calibrant._objective.log_pairs import log_pairs
 from calibrant.binning import Binning, EqualMass, EqualWidth
 from calibrant.calibrators.chunks import check_label_logits
 from calibrant.errors import BoundWarning, InputError

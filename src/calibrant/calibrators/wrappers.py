@@ -9,8 +9,8 @@ from torch.nn.functional import logsigmoid
 
 from calibrant._core.check import check_count
 from calibrant._core.config import renewed
+from calibrant._core.log_pairs import log_pair_of_top
 from calibrant._core.numerics import in_row_chunks, rank_in, sort_down
-from calibrant._objective.log_pairs import log_pair_of_top
 from calibrant.calibrators.auto import MIN_ERRORS, AutoCalibrator, check_inner, held_out
 from calibrant.calibrators.base import Calibrator, Identity
 from calibrant.calibrators.binned import CentredIsotonic

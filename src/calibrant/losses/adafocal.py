@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Self, Unpack
+from typing import Self, TypeAlias, Unpack
 
 import torch
 from torch import Tensor, distributed, nn
@@ -10,10 +10,13 @@ from torch import Tensor, distributed, nn
 from calibrant._core.check import check_count, check_number
 from calibrant._core.numerics import apply_in_precision
 from calibrant.binning import EqualMass
-from calibrant.data.checks import Data
+from calibrant.data.pairs import Pairs
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.losses.loss import LossOptions, WeightedNLL
 from calibrant.scores import power_of_rest
+
+Labelled: TypeAlias = Predictions | Pairs
 
 
 class AdaFocalLoss(WeightedNLL):
@@ -83,7 +86,7 @@ class AdaFocalLoss(WeightedNLL):
         return self
 
     @torch.no_grad()
-    def update(self, validation: Data) -> None:
+    def update(self, validation: Labelled) -> None:
         """Update each bin's γ from the bin's calibration error on ``validation``, and the edges from its confidences.
 
         γ ← γ·e^{λE} if γ > 0, γ·e^{−λE} otherwise, with E = confidence − accuracy in the bin; then the sign switch, then

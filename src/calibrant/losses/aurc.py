@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 
 from calibrant._core.check import check_count, check_number
-from calibrant._objective.true_class import confidence_with_logits, row_nll
 from calibrant.binning import EqualWidth
-from calibrant.data.checks import Data
-from calibrant.losses.adafocal import gathered
+from calibrant.losses._blocks import confidence_of, row_nll
+from calibrant.losses.adafocal import Labelled, gathered
 from calibrant.losses.loss import LossOptions, RowLoss
 
 
@@ -62,11 +61,11 @@ class AURCLoss(RowLoss):
         self.register_buffer("updates", torch.tensor(0))
 
     @torch.no_grad()
-    def update(self, validation: Data) -> None:
+    def update(self, validation: Labelled) -> None:
         """Set the distribution of confidences.
 
         Args:
-            validation: Data predictions of the current network, in evaluation mode. In distributed training each
+            validation: Labelled predictions of the current network, in evaluation mode. In distributed training each
                 process passes its own part, and every process updates from all parts together.
         """
         confidence, correct = gathered(validation.confidence.cpu(), validation.correct.double().cpu())
@@ -76,7 +75,7 @@ class AURCLoss(RowLoss):
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return −log(1 − min(G(c), τ)) · (−log p_y) (N,)."""
-        logits, confidence, _ = confidence_with_logits(logits)
+        confidence, _ = confidence_of(logits)
         own = confidence.detach() if self.detach_weight else confidence
         centres = (torch.arange(self.bins, dtype=own.dtype, device=own.device) + 0.5) / self.bins
         # a sum and no product of matrices: autocast would round that to half precision

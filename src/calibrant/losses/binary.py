@@ -9,25 +9,11 @@ from torch.nn import functional as F
 
 from calibrant._core.check import check_choice, check_floating, check_number, kind_of, refuse
 from calibrant._core.config import shown
-from calibrant._objective.batch import (
-    REDUCTIONS,
-    Reduction,
-    can_be_read,
-    check_class_weights,
-    check_tensors,
-    reduce_rows,
-)
 from calibrant.losses.cross_entropy import Spread, uniform_part
-from calibrant.scores import FocalScore, weighted_nll
+from calibrant.losses.loss import Reduction, can_be_read, check_tensors, check_weights, reduce_rows
+from calibrant.scores import power_of_rest, weighted_nll
 
 MISSING = -1
-
-
-def check_pos_weight(weight: Any, *, name: str = "pos_weight") -> Tensor:
-    """Return ``weight`` as a floating tensor (L,) or () of finite numbers ≥ 0."""
-    if isinstance(weight, int | float) and not isinstance(weight, bool):
-        weight = torch.tensor(check_number(weight, name=name, low=0))
-    return check_class_weights(weight, name=name, scalar=True, per="label")
 
 
 class BinaryOptions(TypedDict, total=False):
@@ -62,8 +48,11 @@ class BinaryLoss(nn.Module, ABC):
 
     def __init__(self, *, pos_weight: Tensor | float | None = None, reduction: Reduction = "mean") -> None:
         super().__init__()
-        self.reduction: Reduction = check_choice(reduction, name="reduction", choices=REDUCTIONS)
-        self.register_buffer("pos_weight", None if pos_weight is None else check_pos_weight(pos_weight))
+        self.reduction: Reduction = check_choice(reduction, name="reduction", choices=get_args(Reduction))
+        if pos_weight is not None:
+            shape = tuple(torch.as_tensor(pos_weight).shape)[:1]
+            pos_weight = check_weights(pos_weight, name="pos_weight", per="label", shape=shape)
+        self.register_buffer("pos_weight", pos_weight)
 
     def extra_repr(self) -> str:
         """Show the arguments that are not the defaults."""
@@ -91,39 +80,40 @@ class BinaryLoss(nn.Module, ABC):
         known = torch.ones_like(labels, dtype=torch.bool) if labels.dtype == torch.bool else labels >= 0
         # anything may stand at a missing label; 0 keeps the gradient of the term that is masked below finite
         z = torch.where(known, z, 0)
-        weight = self._weight(z)
+        weight, other = self._weights(z)
         if labels.is_floating_point():
-            terms = self._soft_terms(z, labels.to(z.dtype), weight)
+            terms = self._soft_terms(z, labels.to(z.dtype), weight, other)
         else:
             hit = labels > 0
             # 1 − σ(z) = σ(−z): of either outcome the probability is σ of the signed logit, without a difference
             terms = self._outcome(torch.where(hit, z, -z))
-            terms = terms if weight is None else torch.where(hit, weight * terms, terms)
+            terms = terms if weight is None else torch.where(hit, weight, other) * terms
         # of a batch without a known label the sum is 0, and so is the mean
         count = known.sum().clamp(min=1).to(z.dtype)
         return reduce_rows(torch.where(known, terms, 0), count, self.reduction, labels.shape)
 
-    def _soft_terms(self, z: Tensor, targets: Tensor, weight: Tensor | None) -> Tensor:
+    def _soft_terms(self, z: Tensor, targets: Tensor, weight: Tensor | None, other: float) -> Tensor:
         """Return t ψ(p) + (1 − t) ψ(1 − p); terms whose factor is 0 are replaced by 0, since ψ may be infinite."""
-        one, other = targets > 0, targets < 1
+        one, zero = targets > 0, targets < 1
         hit = torch.where(one, targets * self._outcome(torch.where(one, z, 0)), 0)
-        miss = torch.where(other, (1 - targets) * self._outcome(torch.where(other, -z, 0)), 0)
-        return (hit if weight is None else weight * hit) + miss
+        miss = torch.where(zero, (1 - targets) * self._outcome(torch.where(zero, -z, 0)), 0)
+        return hit + miss if weight is None else weight * hit + other * miss
 
     def _outcome(self, signed: Tensor) -> Tensor:
         """Return ψ of outcomes with the log-odds ``signed``."""
         return self.outcome_loss(F.logsigmoid(signed), F.logsigmoid(-signed))
 
-    def _weight(self, z: Tensor) -> Tensor | None:
+    def _weights(self, z: Tensor) -> tuple[Tensor | None, float]:
+        """Return the weights of the positive terms and of the others; None for 1."""
         if self.pos_weight is None:
-            return None
+            return None, 1.0
         if self.pos_weight.dim() and self.pos_weight.shape[0] != z.shape[-1]:
             got = f"shape {tuple(self.pos_weight.shape)}"
             raise refuse(f"pos_weight of shape ({z.shape[-1]},) or ()", got, "pass one weight a label")
         if self.pos_weight.device != z.device:
             got = f"pos_weight on {self.pos_weight.device}"
             raise refuse(f"pos_weight on {z.device}, as the logits", got, "move the loss with loss.to(logits.device)")
-        return self.pos_weight.to(z.dtype)
+        return self.pos_weight.to(z.dtype), 1.0
 
 
 def check_binary_pair(logits: Any, labels: Any) -> None:
@@ -182,8 +172,9 @@ class BinaryFocalLoss(BinaryLoss):
 
     Args:
         gamma: γ ≥ 0; 0 is binary cross-entropy.
-        pos_weight: (L,) or () weight of the positive terms, or None. The loss of Lin et al. with α is 1 − α times this one
-            with ``pos_weight`` = α / (1 − α).
+        pos_weight: (L,) or () weight of the positive terms, or None.
+        alpha: α in [0, 1] of Lin et al.: positive terms have the weight α (times ``pos_weight``), all others 1 − α. None gives
+            both the weight 1.
         detach_weight: Treat (1 − p)^γ as a constant in the gradient.
         reduction: ``"mean"`` over the known labels, ``"sum"`` or ``"none"``.
 
@@ -201,16 +192,27 @@ class BinaryFocalLoss(BinaryLoss):
         gamma: float,
         pos_weight: Tensor | float | None = None,
         *,
+        alpha: float | None = None,
         detach_weight: bool = False,
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__(pos_weight=pos_weight, reduction=reduction)
         self.gamma = check_number(gamma, name="gamma", low=0)
+        self.alpha = None if alpha is None else check_number(alpha, name="alpha", low=0, high=1)
         self.detach_weight = detach_weight
+
+    def _weights(self, z: Tensor) -> tuple[Tensor | None, float]:
+        weight, other = super()._weights(z)
+        if self.alpha is None:
+            return weight, other
+        return z.new_tensor(self.alpha) if weight is None else self.alpha * weight, 1 - self.alpha
 
     def outcome_loss(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return (1 − p)^γ · (−log p)."""
-        return weighted_nll(FocalScore(self.gamma).weight, log_p, log_not_p, detach_weight=self.detach_weight)
+        return weighted_nll(self._focal_weight, log_p, log_not_p, detach_weight=self.detach_weight)
+
+    def _focal_weight(self, _: Tensor, log_not_p: Tensor) -> Tensor:
+        return power_of_rest(log_not_p, self.gamma)
 
 
 class BinaryLabelSmoothingLoss(BinaryLoss):
@@ -239,7 +241,7 @@ class BinaryLabelSmoothingLoss(BinaryLoss):
     ) -> None:
         super().__init__(**options)
         self.smoothing = check_number(smoothing, name="smoothing", low=0, high=1, open_high=True)
-        self.spread: Spread = check_choice(spread, name="spread", choices=get_args(Spread))
+        self.spread = check_choice(spread, name="spread", choices=get_args(Spread))
 
     def outcome_loss(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return −(1 − u/2) log p − u/2 · log(1 − p), u being the weight of the uniform distribution."""

@@ -7,12 +7,11 @@ from torch import Tensor
 
 from calibrant._core.check import check_choice, check_number
 from calibrant._core.warn import warn_user
-from calibrant._objective.statistics import CrossEntropy, Distance, promoted
-from calibrant._objective.true_class import row_nll, soft_pair
 from calibrant.errors import UsageWarning
+from calibrant.losses._blocks import promoted, row_nll, smoothed_nll, soft_pair, squared_distance
 from calibrant.losses.loss import LossOptions, RowLoss
 
-Spread = Literal["all", "others"]  # over all classes, or over those that are not the label
+Spread = Literal["all", "others"]
 
 
 class CrossEntropyLoss(RowLoss):
@@ -73,11 +72,11 @@ class LabelSmoothingLoss(RowLoss):
                 "choose 0 or more",
                 UsageWarning,
             )
-        self.spread: Spread = check_choice(spread, name="spread", choices=get_args(Spread))
+        self.spread = check_choice(spread, name="spread", choices=get_args(Spread))
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return −Σ_k t_k log p_k (N,) for the smoothed target t."""
-        return CrossEntropy(uniform_part(self.smoothing, self.spread, logits.shape[1]))(logits, labels)
+        return smoothed_nll(logits, labels, uniform_part(self.smoothing, self.spread, logits.shape[1]))
 
     def soft_rows(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return −Σ_k t_k log p_k (N,) for t = (1 − u) q + u/K."""
@@ -115,7 +114,7 @@ class BrierLoss(RowLoss):
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return Σ_k (p_k − [k = y])² (N,)."""
-        return Distance()(logits, labels)
+        return squared_distance(logits, labels)
 
     def soft_rows(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return Σ_k (p_k − q_k)² (N,), which differs from the expectation over labels by a constant."""

@@ -9,10 +9,8 @@ from torch.nn import functional as F
 
 from calibrant._core.check import check_number
 from calibrant._core.numerics import row_chunks
-from calibrant._objective.batch import true_class_log_probs
-from calibrant._objective.statistics import in_blocks
-from calibrant._objective.true_class import argmax, nll_with_logits
-from calibrant.losses.loss import LossOptions, RowLoss
+from calibrant.losses._blocks import argmax, in_blocks, row_nll
+from calibrant.losses.loss import LossOptions, RowLoss, true_class_log_probs
 from calibrant.scores import power_of_rest, weighted_nll
 
 
@@ -46,7 +44,7 @@ class DualFocalLoss(RowLoss):
         """Return (1 − p_y + p_j)^γ · (−log p_y) (N,)."""
         below = class_below(logits.detach(), labels)
         exists = below != labels
-        logits, nll_below = nll_with_logits(logits, below)
+        nll_below = row_nll(logits, below)
 
         def weight_of(_: Tensor, log_not_p: Tensor) -> Tensor:
             # log(1 − p_y + p_j) = log(1 − p_y) − log σ(log(1 − p_y) − log p_j), not torch.logaddexp, whose second

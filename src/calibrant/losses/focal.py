@@ -7,17 +7,14 @@ import torch
 from torch import Tensor
 
 from calibrant._core.check import check_count, check_number
-from calibrant._core.numerics import log1mexp
 from calibrant._core.warn import warn_user
-from calibrant._objective.batch import true_class_log_probs
-from calibrant._objective.statistics import Distance
-from calibrant._objective.true_class import soft_pair
 from calibrant.errors import UsageWarning
-from calibrant.losses.loss import LossOptions, RowLoss, ScoreLoss, WeightedNLL, stages
-from calibrant.scores import INVERSE_FOCAL_LIMIT, FocalScore, InverseFocalScore, power_of_rest, weighted_nll
+from calibrant.losses._blocks import soft_pair, squared_distance
+from calibrant.losses.loss import LossOptions, RowLoss, WeightedNLL, stages, true_class_log_probs
+from calibrant.scores import INVERSE_FOCAL_LIMIT, FocalScore, log1mexp, power_of_rest, weighted_nll
 
 
-class FocalLoss(ScoreLoss):
+class FocalLoss(WeightedNLL):
     """Focal loss: cross-entropy with a smaller weight on samples whose true class already has a high probability.
 
     Its minimiser is less confident than the true probabilities (Mukhoti et al. 2020 §3), so networks trained with it
@@ -41,15 +38,23 @@ class FocalLoss(ScoreLoss):
         Networks using Focal Loss, §3.
     """
 
-    score_type = FocalScore
+    def __init__(self, gamma: float, detach_weight: bool = False, **options: Unpack[LossOptions]) -> None:
+        super().__init__(detach_weight, **options)
+        self.gamma = check_number(gamma, name="gamma", low=0)
+
+    def sample_weight(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return (1 − p)^γ."""
+        return power_of_rest(log_not_p, self.gamma)
 
     def soft_rows(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return −Σ_k q_k (1 − p_k)^γ log p_k (N,) (Mukhoti et al. 2020, Appendix A)."""
         q, log_p = soft_pair(logits, targets, excluded=-1.0)  # a logarithm at which the weight is finite
-        return (q * self.of(log_p, log1mexp(log_p.clamp_max(-torch.finfo(log_p.dtype).tiny)))).sum(dim=1)
+        return (q * weighted_nll(self.sample_weight, log_p, log1mexp(log_p), detach_weight=self.detach_weight)).sum(
+            dim=1
+        )
 
 
-class InverseFocalLoss(ScoreLoss):
+class InverseFocalLoss(WeightedNLL):
     """Inverse focal loss: its minimiser is more confident than the true probabilities.
 
     Wang et al. (2021) report that regularisers which improve the calibration of the raw confidences make them less
@@ -74,10 +79,9 @@ class InverseFocalLoss(ScoreLoss):
         Wang, Feng, Zhang 2021, Rethinking Calibration of Deep Neural Networks: Do Not Be Afraid of Overconfidence, Eq. 4.
     """
 
-    score_type = InverseFocalScore
-
     def __init__(self, gamma: float, detach_weight: bool = False, **options: Unpack[LossOptions]) -> None:
-        super().__init__(gamma, detach_weight, **options)
+        super().__init__(detach_weight, **options)
+        self.gamma = check_number(gamma, name="gamma", low=0)
         # φ′(p) = −(1 + p)^(γ − 1) (γ log p + (1 + p)/p) is above 0 on an interval of p once γ exceeds the limit
         if self.gamma > INVERSE_FOCAL_LIMIT and not self.detach_weight:
             warn_user(
@@ -85,6 +89,10 @@ class InverseFocalLoss(ScoreLoss):
                 "interval, where its gradient lowers p_y; choose a smaller gamma or detach_weight=True",
                 UsageWarning,
             )
+
+    def sample_weight(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
+        """Return (1 + p)^γ."""
+        return torch.exp(self.gamma * torch.log1p(torch.exp(log_p)))
 
 
 class ScheduledFocalLoss(WeightedNLL):
@@ -166,7 +174,8 @@ class SampleDependentFocalLoss(WeightedNLL):
         **options: Unpack[LossOptions],
     ) -> None:
         super().__init__(detach_weight, **options)
-        self.gammas, self.thresholds = stages(gammas, thresholds, between="thresholds")
+        levels = [check_number(one, name="each of thresholds", low=0, high=1) for one in thresholds]
+        self.gammas, self.thresholds = stages(gammas, levels, between="thresholds")
 
     def gamma_of(self, p: Tensor) -> Tensor:
         """Return the γ of each true-class probability ``p``, elementwise and without gradient."""
@@ -215,7 +224,6 @@ class FocalCalibrationLoss(RowLoss):
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return (1 − p_y)^γ · (−log p_y) + λ Σ_k (p_k − [k = y])² (N,)."""
-        logits, brier = Distance().with_logits(logits, labels)
         pair = true_class_log_probs(logits, labels)
         focal = weighted_nll(FocalScore(self.gamma).weight, *pair, detach_weight=self.detach_weight)
-        return focal + self.strength * brier
+        return focal + self.strength * squared_distance(logits, labels)

@@ -10,9 +10,8 @@ from torch._compile import _disable_dynamo
 
 from calibrant._core.check import check_count, check_floating, kind_of, refuse
 from calibrant._core.numerics import slices
-from calibrant._objective.batch import check_class_weights, check_tensors
 from calibrant.errors import InputError
-from calibrant.losses.loss import Loss, RowLoss, Weighted
+from calibrant.losses.loss import Loss, RowLoss, Weighted, check_range, check_tensors, check_weight_fits, check_weights
 from calibrant.losses.penalty import RowPenalty
 
 _CHUNK_BYTES = 1 << 26  # of float32 logits: 128 rows of 128k classes, enough for a matrix product to run at full speed
@@ -147,7 +146,7 @@ def _check_class_indices(hidden: Tensor, labels: Tensor, sample_weight: Tensor |
         raise refuse(f"integer labels of shape {shape}", kind_of(labels), remedy)
     if sample_weight is None:
         return
-    check_class_weights(sample_weight, name="sample_weight", shape=shape, per="sample")
+    check_weights(sample_weight, name="sample_weight", per="sample", shape=shape)
     if sample_weight.device != labels.device:
         got = f"sample_weight on {sample_weight.device} and labels on {labels.device}"
         raise refuse("sample weights on the labels' device", got, "move them with .to(labels.device)")
@@ -196,7 +195,12 @@ def _scales(
     """Return each summand of ``loss`` with the factor (N,) of its terms: sample weight, scale, and a mean's divisor."""
     found = []
     for part in _Summand.all_of(loss):
-        own = part.loss.places(labels, classes=classes, dtype=dtype).weights  # 0 where ignored
+        kept, weight = labels != part.loss.ignore_index, part.loss.weight
+        check_range(labels, classes=classes, ignore_index=part.loss.ignore_index)
+        own = kept.to(torch.promote_types(dtype, torch.float32))  # Σ of the class weights, 0 where ignored
+        if weight is not None:
+            check_weight_fits(weight, classes=classes, device=labels.device)
+            own = own * weight.to(own.dtype)[torch.where(kept, labels, 0)]
         factor = torch.ones_like(own) if weights is None else weights.detach().to(own.dtype)
         divisor = (own * factor).sum() if loss.reduction == "mean" else 1.0
         found.append((part, part.scale * factor / divisor))

@@ -2,9 +2,10 @@
 
 from typing import Unpack
 
+import torch
 from torch import Tensor
 
-from calibrant._objective.statistics import ClassSums
+from calibrant.losses._blocks import promoted
 from calibrant.losses.penalty import BatchPenalty, PenaltyOptions
 
 
@@ -32,9 +33,9 @@ class MDCALoss(BatchPenalty):
     def __init__(self, strength: float = 1.0, **options: Unpack[PenaltyOptions]) -> None:
         super().__init__(strength, **options)
 
-    def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
-        """Return ``logits`` for the base, and (1/K) Σ_k |mean p_k − frequency of label k| ()."""
+    def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> Tensor:
+        """Return (1/K) Σ_k |mean p_k − frequency of label k| ()."""
         count = kept.sum().clamp_min(1)
         totals = kept.new_zeros(logits.shape[1]).index_add(0, labels, kept)
-        logits, sums = ClassSums().with_logits(logits, kept)
-        return logits, (sums - totals).abs().mean() / count
+        sums = (torch.softmax(promoted(logits), dim=1) * kept[:, None]).sum(dim=0)
+        return (sums - totals).abs().mean() / count

@@ -1,13 +1,15 @@
 """Maximum mean calibration error of a batch, as a penalty."""
 
-from typing import Literal, Unpack
+from typing import Literal, Unpack, get_args
 
 import torch
 from torch import Tensor
 
 from calibrant._core.check import check_choice, check_number
-from calibrant._objective.true_class import confidence_with_logits
+from calibrant.losses._blocks import confidence_of
 from calibrant.losses.penalty import BatchPenalty, PenaltyOptions
+
+Normalisation = Literal["kumar", "torrvision"]
 
 _SMALLEST = 1e-24  # MMCE² below this is taken as 0: the rounding error of the float64 sums stays below it
 
@@ -44,19 +46,19 @@ class MMCELoss(BatchPenalty):
         strength: float = 2.0,
         kernel_width: float = 0.4,
         weighted: bool = True,
-        normalisation: Literal["kumar", "torrvision"] = "kumar",
+        normalisation: Normalisation = "kumar",
         **options: Unpack[PenaltyOptions],
     ) -> None:
         super().__init__(strength, **options)
         self.kernel_width = check_number(kernel_width, name="kernel_width", low=0.01)
         self.weighted = weighted
-        self.normalisation = check_choice(normalisation, name="normalisation", choices=("kumar", "torrvision"))
+        self.normalisation = check_choice(normalisation, name="normalisation", choices=get_args(Normalisation))
 
-    def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
-        """Return ``logits`` for the base, and MMCE () of the batch."""
-        logits, confidence, predicted = confidence_with_logits(logits)
+    def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> Tensor:
+        """Return MMCE () of the batch."""
+        confidence, predicted = confidence_of(logits)
         correct = (predicted == labels).to(torch.float64)
-        return logits, self.of_confidence(confidence.to(torch.float64), correct, kept.to(torch.float64))
+        return self.of_confidence(confidence.to(torch.float64), correct, kept.to(torch.float64))
 
     def of_confidence(self, confidence: Tensor, correct: Tensor, kept: Tensor) -> Tensor:
         """Return MMCE () of ``confidence`` (N,) in [0, 1] and ``correct`` (N,), 0 or 1, over the rows where ``kept`` (N,) is 1."""

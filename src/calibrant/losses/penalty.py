@@ -4,12 +4,13 @@ To write your own, subclass ``RowPenalty``, or ``BatchPenalty`` if the penalty d
 
     class LogitVariance(RowPenalty):
         def penalty(self, logits, labels):
-            return logits, logits.var(dim=1)
+            return logits.var(dim=1)
 """
 
 import math
 from abc import abstractmethod
-from typing import ClassVar, Unpack
+from functools import partial
+from typing import Any, ClassVar, Unpack
 
 import torch
 from torch import Tensor
@@ -17,11 +18,10 @@ from torch.nn import functional as F
 
 from calibrant._core.check import check_number, refuse
 from calibrant._core.warn import warn_user
-from calibrant._objective.batch import Batch, reduce_rows
-from calibrant._objective.statistics import Entropy, Largest, Margin, Norm
 from calibrant.errors import InputError, UsageWarning
+from calibrant.losses._blocks import by_rows, entropy, positive_power
 from calibrant.losses.cross_entropy import CrossEntropyLoss
-from calibrant.losses.loss import Loss, LossOptions, RowLoss
+from calibrant.losses.loss import Loss, LossOptions, RowLoss, reduce_rows
 
 
 class PenaltyOptions(LossOptions, total=False):
@@ -44,20 +44,19 @@ class Penalty(Loss):
         ignore_index: Rows with this label are ignored, for the default cross-entropy.
     """
 
-    has_row_terms = True
-    lowest_strength: ClassVar[float] = 0.0
+    has_row_terms: ClassVar[bool] = True
+    least_strength: ClassVar[float] = 0.0
 
     def __init__(self, strength: float, *, base: Loss | None = None, **options: Unpack[LossOptions]) -> None:
-        own = CrossEntropyLoss(**options)
         if base is None:
-            base = own
-        elif not _same_options(own, base):
+            base = CrossEntropyLoss(**options)
+        elif not _same_options(options, base):
             raise InputError(
                 "reduction, weight and ignore_index on the base", "others next to it", "give them to the base"
             )
         # the base's options hold for the sum, so that both terms are reduced over the same rows
         super().__init__(reduction=base.reduction, weight=base.weight, ignore_index=base.ignore_index)
-        self.strength = check_number(strength, name="strength", low=self.lowest_strength)
+        self.strength = check_number(strength, name="strength", low=self.least_strength)
         self.base = base
         if self.reduction == "none" and not self.has_row_terms:
             raise InputError(
@@ -65,11 +64,6 @@ class Penalty(Loss):
                 "'none'",
                 "a penalty on the whole batch has no term per sample",
             )
-
-    def of_base(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Return the base's loss of the flattened ``logits`` (N, K): a scalar, or the batch's shape for reduction "none"."""
-        value: Tensor = self.base(logits, batch.given)
-        return value.reshape(batch.shape) if self.reduction == "none" else value
 
 
 class RowPenalty(Penalty):
@@ -85,36 +79,31 @@ class RowPenalty(Penalty):
     Examples:
         >>> class LogitVariance(RowPenalty):
         ...     def penalty(self, logits, labels):
-        ...         return logits, logits.var(dim=1)
+        ...         return logits.var(dim=1)
         >>> import torch
         >>> LogitVariance(0.1)(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
         tensor(0.3269)
     """
 
     @abstractmethod
-    def penalty(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return ``logits`` (N, K) for the base, and the penalty terms (N,).
-
-        Most penalties return the logits unchanged. One with a hand-written gradient returns a view of them: its backward
-        pass then receives the base's gradient and adds its own in place, which saves a second (N, K) matrix.
-        """
+    def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the penalty terms (N,) of ``logits`` (N, K) and ``labels`` (N,) in [0, K)."""
 
     def terms(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return what ``reduction="none"`` returns for ``logits`` (N, K) and integer ``labels`` (N,), if the base has row terms."""
-        batch = self.batch(logits, labels)
-        passed, terms = self.penalty(batch.logits, batch.labels)
         base = self.base
         if not isinstance(base, RowLoss | RowPenalty):
             raise refuse("a base with a term for each sample", type(base).__name__, "choose one such as FocalLoss")
-        return base.terms(passed, labels) + self.strength * batch.mask(terms)
+        batch = self.batch(logits, labels)
+        return base.terms(logits, labels) + self.strength * batch.mask(self.penalty(batch.logits, batch.labels))
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the reduced loss: see ``Loss.forward``. The mean of the penalty divides by the same sum of class weights."""
         batch = self.batch(logits, labels)
-        passed, terms = self.penalty(batch.logits, batch.labels)
-        value = self.of_base(passed, batch)
+        terms = batch.mask(self.penalty(batch.logits, batch.labels))
         # the divisor Σ w_y is the base's own, so that λ means the same with and without class weights
-        penalty = reduce_rows(batch.mask(terms), batch.weights, self.reduction, batch.shape)
+        penalty = reduce_rows(terms, batch.weights, self.reduction, batch.shape)
+        value: Tensor = self.base(logits, labels)
         return value + self.strength * penalty
 
 
@@ -134,7 +123,7 @@ class BatchPenalty(Penalty):
         >>> class MeanConfidence(BatchPenalty):
         ...     def penalty(self, logits, labels, kept):
         ...         top = logits.softmax(dim=1).amax(dim=1)
-        ...         return logits, (top * kept).sum() / kept.sum()
+        ...         return (top * kept).sum() / kept.sum()
         >>> import torch
         >>> MeanConfidence(1.0)(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
         tensor(1.0077)
@@ -143,24 +132,28 @@ class BatchPenalty(Penalty):
     has_row_terms = False
 
     @abstractmethod
-    def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
-        """Return ``logits`` (N, K) for the base, and the penalty (); rows where ``kept`` (N,) is 0 do not count."""
+    def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> Tensor:
+        """Return the penalty () of ``logits`` (N, K) and ``labels`` (N,); rows where ``kept`` (N,) is 0 do not count."""
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the reduced loss: see ``Loss.forward``."""
         batch = self.batch(logits, labels)
         kept = batch.kept.to(batch.weights.dtype)
-        passed, penalty = self.penalty(batch.logits, batch.labels, kept)
+        penalty = self.penalty(batch.logits, batch.labels, kept).to(batch.weights.dtype)
         # a sum grows with the batch, the penalty does not: times N it keeps its share of the loss
         scale = self.strength * (kept.sum() if self.reduction == "sum" else 1.0)
-        return self.of_base(passed, batch) + scale * penalty.to(batch.weights.dtype)
+        value: Tensor = self.base(logits, labels)
+        return value + scale * penalty
 
 
-def _same_options(own: Loss, base: Loss) -> bool:
+def _same_options(options: LossOptions, base: Loss) -> bool:
     """Return whether each option is its default or that of ``base``, as it is in a loss rebuilt from its configuration."""
-    one, other = own.weight, base.weight
-    same = one is None or one is other or (other is not None and torch.equal(one.to(other), other))
-    return same and own.reduction in ("mean", base.reduction) and own.ignore_index in (-100, base.ignore_index)
+    weight, other = options.get("weight"), base.weight
+    if weight is not None and other is not None:
+        weight = torch.as_tensor(weight).to(other)
+    same = weight is None or (other is not None and torch.equal(weight, other))
+    reductions, ignored = ("mean", base.reduction), (-100, base.ignore_index)
+    return same and options.get("reduction", "mean") in reductions and options.get("ignore_index", -100) in ignored
 
 
 class EntropyRegularizedLoss(RowPenalty):
@@ -182,10 +175,9 @@ class EntropyRegularizedLoss(RowPenalty):
         Pereyra et al. 2017, Regularizing Neural Networks by Penalizing Confident Output Distributions, Eq. 2.
     """
 
-    def penalty(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return ``logits`` for the base, and −H(p) (N,)."""
-        passed, entropy = Entropy().with_logits(logits, labels)
-        return passed, -entropy
+    def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return −H(p) (N,)."""
+        return -entropy(logits)
 
 
 class LpNormLoss(RowPenalty):
@@ -212,7 +204,7 @@ class LpNormLoss(RowPenalty):
         Well-Calibrated Predictive Uncertainty.
     """
 
-    lowest_strength = -math.inf
+    least_strength = -math.inf
 
     def __init__(self, strength: float, p: float = 1.0, **options: Unpack[PenaltyOptions]) -> None:
         super().__init__(strength, **options)
@@ -224,9 +216,59 @@ class LpNormLoss(RowPenalty):
                 UsageWarning,
             )
 
-    def penalty(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return ``logits`` for the base, and ‖z‖_p (N,)."""
-        return Norm(self.p).with_logits(logits, labels)
+    def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return ‖z‖_p (N,); a class excluded by −inf adds 0."""
+        return by_rows(partial(_norm_of_rows, p=self.p), logits, labels)
+
+
+def _norm_of_rows(logits: Tensor, _: Tensor, *, p: float) -> Tensor:
+    size = _without_excluded(logits).abs()
+    if p == 1:
+        return size.sum(dim=1)
+    norm: Tensor = _norm(size, p) if torch.compiler.is_compiling() else _Norm.apply(size, p)
+    return norm
+
+
+def _norm(size: Tensor, p: float) -> Tensor:
+    """Return (Σ_k s_k^p)^(1/p) (N,) of s ≥ 0 (N, K), with gradient 0 at 0."""
+    # relative to the largest, so that neither large numbers nor small ones leave the range of the dtype
+    top = size.detach().amax(dim=1).clamp_min(torch.finfo(size.dtype).tiny)
+    total = positive_power(size / top[:, None], p).sum(dim=1)
+    return positive_power(total, 1 / p) * top
+
+
+class _Norm(torch.autograd.Function):
+    """``_norm`` for p > 1, with its slope (s_k/‖s‖)^(p − 1) written out: by the chain rule it overflows."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(size: Tensor, p: float) -> Tensor:
+        top = size.amax(dim=1).clamp_min(torch.finfo(size.dtype).tiny)
+        return (size / top[:, None]).pow_(p).sum(dim=1).pow_(1 / p) * top
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0])
+        ctx.p = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (size,) = ctx.saved_tensors
+        norm = _Norm.apply(size, ctx.p)[:, None].clamp_min(torch.finfo(size.dtype).tiny)
+        return grad[:, None] * positive_power(size / norm, ctx.p - 1), None
+
+
+def _without_excluded(values: Tensor) -> Tensor:
+    """Return ``values`` with 0 where a class is excluded (its logit is −inf, its excess +inf); NaN stays."""
+    return torch.nan_to_num(values, nan=torch.nan, posinf=0.0, neginf=0.0)
+
+
+def _excess(logits: Tensor, _: Tensor, *, margin: float, attached: bool) -> Tensor:
+    """Return Σ_k max(0, max_j z_j − z_k − m) (N,), or of its squares with the largest logit as a constant if not ``attached``."""
+    top = logits.amax(dim=1, keepdim=True)
+    excess = F.relu(_without_excluded((top if attached else top.detach()) - logits - margin))
+    return (excess if attached else excess.square()).sum(dim=1)
 
 
 class ACLSLoss(RowPenalty):
@@ -267,13 +309,17 @@ class ACLSLoss(RowPenalty):
         self.top = check_number(top, name="top", low=0)
         self.others = check_number(others, name="others", low=0)
 
-    def penalty(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return ``logits`` for the base, and λ₁ max(0, z_top − m)² + λ₂ mean_k max(0, z_top − z_k − m)² (N,)."""
-        logits, excess = Margin(self.margin, power=2, attached=False).with_logits(logits, labels)
-        logits, largest = Largest().with_logits(logits, labels)
+    def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return λ₁ max(0, z_top − m)² + λ₂ mean_k max(0, z_top − z_k − m)² (N,)."""
         # Eq. 16 averages over the K − 1 other classes; the largest itself exceeds the margin by nothing
-        others = excess * (self.others / (logits.shape[1] - 1))
-        return logits, self.top * F.relu(largest - self.margin).square() + others
+        factors = self.top, self.others / (logits.shape[1] - 1)
+        return by_rows(partial(_acls, margin=self.margin, factors=factors), logits, labels)
+
+
+def _acls(logits: Tensor, labels: Tensor, *, margin: float, factors: tuple[float, float]) -> Tensor:
+    top, others = factors
+    largest = F.relu(logits.amax(dim=1) - margin).square()
+    return top * largest + others * _excess(logits, labels, margin=margin, attached=False)
 
 
 class MarginLabelSmoothingLoss(RowPenalty):
@@ -303,7 +349,6 @@ class MarginLabelSmoothingLoss(RowPenalty):
         super().__init__(strength, **options)
         self.margin = check_number(margin, name="margin", low=0)
 
-    def penalty(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return ``logits`` for the base, and mean_k max(0, max_j z_j − z_k − m) (N,)."""
-        passed, excess = Margin(self.margin, power=1, attached=True).with_logits(logits, labels)
-        return passed, excess / logits.shape[1]
+    def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return mean_k max(0, max_j z_j − z_k − m) (N,)."""
+        return by_rows(partial(_excess, margin=self.margin, attached=True), logits, labels) / logits.shape[1]

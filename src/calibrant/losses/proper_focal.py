@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calibrant._core.check import check_number
-from calibrant._objective.log_pairs import finite_floor, log_pairs
+from calibrant._core.log_pairs import finite_floor, log_pairs
 from calibrant.losses.loss import LossOptions, RowLoss
 from calibrant.scores import FocalScore
 from calibrant.theory import inverse_calibration_map

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from calibrant._core.check import check_count, check_number
-from calibrant._objective.true_class import confidence_with_logits
+from calibrant.losses._blocks import confidence_of
 from calibrant.losses.penalty import BatchPenalty, PenaltyOptions
 
 
@@ -47,9 +47,9 @@ class SoftBinnedECELoss(BatchPenalty):
         self.temperature = check_number(temperature, name="temperature", low=0, open_low=True)
         self.norm = check_number(norm, name="norm", low=1)
 
-    def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
-        """Return ``logits`` for the base, and the soft-binned calibration error () of the batch."""
-        logits, confidence, predicted = confidence_with_logits(logits)
+    def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> Tensor:
+        """Return the soft-binned calibration error () of the batch."""
+        confidence, predicted = confidence_of(logits)
         confidence = confidence.to(torch.float64)
         centres = (torch.arange(self.bins, dtype=torch.float64, device=logits.device) + 0.5) / self.bins
         distance = (confidence[:, None] - centres).square() / self.temperature
@@ -61,4 +61,4 @@ class SoftBinnedECELoss(BatchPenalty):
         mean = torch.where(filled, gap, 0) / torch.where(filled, size, 1)
         total = (size / kept.sum().clamp_min(1) * mean.abs() ** self.norm).sum()
         zero = total == 0  # where the root has an infinite derivative
-        return logits, torch.where(zero, 0, torch.where(zero, 1, total) ** (1 / self.norm))
+        return torch.where(zero, 0, torch.where(zero, 1, total) ** (1 / self.norm))

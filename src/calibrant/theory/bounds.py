@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calibrant._core.check import as_tensor, check_labels, check_number, check_probs, refuse
-from calibrant._objective.log_pairs import check_log_probs, log_pairs
+from calibrant._core.log_pairs import check_log_probs, log_pairs
 from calibrant.scores import FocalScore
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from calibrant._core.log_pairs import check_log_probs, finite_floor, log_normalise, log_pairs, working_dtype
 from calibrant._core.numerics import row_chunks
-from calibrant._objective.log_pairs import check_log_probs, finite_floor, log_normalise, log_pairs, working_dtype
 from calibrant.scores import TrueClassScore
 from calibrant.theory.validity import log_h, require_map
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calibrant._core.check import check_number
-from calibrant._objective.log_pairs import check_class_axis, finite_floor, log_normalise, log_pairs, working_dtype
+from calibrant._core.log_pairs import check_class_axis, finite_floor, log_normalise, log_pairs, working_dtype
 from calibrant.scores import check_focal_gamma, focal_log_slope
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._objective.log_pairs import check_log_probs, log_normalise, log_pairs
+from calibrant._core.log_pairs import check_log_probs, log_normalise, log_pairs
 from calibrant.errors import RangeError
 from calibrant.scores import TrueClassScore
 from calibrant.theory.calibration_map import inverse_calibration_map

@@ -5,17 +5,16 @@ three arguments of ``torch.nn.functional.cross_entropy``: ``reduction``, ``weigh
 0-dimensional float64 tensor without gradient. Each is a call of the class that has the formula.
 """
 
-from typing import Literal, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from calibrant._core.check import check_floating, check_number, refuse
-from calibrant._objective.batch import class_axis_of
-from calibrant._objective.log_pairs import broadcastable
 from calibrant.binning import EqualWidth
 from calibrant.data.predictions import Predictions
-from calibrant.losses import BrierLoss, FocalLoss, InverseFocalLoss, LabelSmoothingLoss
+from calibrant.losses import BrierLoss, CrossEntropyLoss, FocalLoss, InverseFocalLoss, LabelSmoothingLoss
+from calibrant.losses.cross_entropy import Spread
 from calibrant.losses.loss import LossOptions
 from calibrant.metrics import ACE, ECE, NLL, Accuracy, Brier, Metric
 from calibrant.theory.focal_map import focal_map
@@ -136,7 +135,7 @@ def label_smoothing_loss(
     labels: Tensor,
     *,
     smoothing: float = 0.1,
-    spread: Literal["all", "others"] = "all",
+    spread: Spread = "all",
     **options: Unpack[LossOptions],
 ) -> Tensor:
     """Return the cross-entropy −Σ_k t_k log p_k against the smoothed target t.
@@ -179,25 +178,25 @@ def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def nll(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean of −log p of the label, in nats; +inf if a label has probability 0.
+    """Return the mean of −log p of the label, in nats; +inf if a label has probability 0. For targets q, of −Σ_k q_k log p_k.
 
     Args:
         logits: (N, K).
-        labels: (N,) integers in [0, K).
+        labels: (N,) integers in [0, K), or (N, K) target probabilities.
 
     Examples:
         >>> round(float(nll(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))), 4)
         0.7201
     """
-    return _measured(NLL(), logits, labels)
+    return _scored(CrossEntropyLoss(), NLL(), logits, labels)
 
 
 def brier(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean of Σ_k (p_k − y_k)², between 0 and 2.
+    """Return the mean of Σ_k (p_k − y_k)², between 0 and 2. For targets q, of Σ_k (p_k − q_k)².
 
     Args:
         logits: (N, K).
-        labels: (N,) integers in [0, K).
+        labels: (N,) integers in [0, K), or (N, K) target probabilities.
 
     Examples:
         >>> round(float(brier(torch.tensor([[0.7, 0.2, 0.1]]).log(), torch.tensor([0]))), 4)
@@ -206,7 +205,7 @@ def brier(logits: Tensor, labels: Tensor) -> Tensor:
     References:
         Brier 1950.
     """
-    return _measured(Brier(), logits, labels)
+    return _scored(BrierLoss(), Brier(), logits, labels)
 
 
 def ece(logits: Tensor, labels: Tensor, *, bins: int = 15) -> Tensor:
@@ -266,18 +265,18 @@ def temperature_scale(logits: Tensor, temperature: Tensor | float) -> Tensor:
     References:
         Guo et al. 2017, On Calibration of Modern Neural Networks, Eq. 9.
     """
-    class_axis_of(check_floating(logits, name="logits"))
+    if check_floating(logits, name="logits").dim() == 0:
+        raise refuse("logits of shape (N, K)", "a scalar", "pass one row a sample")
     if isinstance(temperature, Tensor):
-        check_floating(temperature, name="temperature")
-        if temperature.device != logits.device:
-            got = f"temperature on {temperature.device} and logits on {logits.device}"
-            raise refuse("temperature and logits on one device", got, "move one with .to(device)")
-        if not broadcastable(temperature.shape, logits.shape):
-            got = f"shapes {tuple(temperature.shape)} and {tuple(logits.shape)}"
+        shape = check_floating(temperature, name="temperature").shape
+        if not all(a == b or 1 in (a, b) for a, b in zip(reversed(shape), reversed(logits.shape), strict=False)):
+            got = f"shapes {tuple(shape)} and {tuple(logits.shape)}"
             remedy = "pass a number, or one value a row as (N, 1)"
             raise refuse("a temperature that broadcasts against the logits", got, remedy)
-        return logits * (1 / temperature).to(logits.dtype)
-    return logits * (1 / check_number(temperature, name="temperature", low=0, open_low=True))
+    else:
+        check_number(temperature, name="temperature", low=0, open_low=True)
+    inverse = 1 / temperature
+    return logits * (inverse.to(logits.dtype) if isinstance(inverse, Tensor) else inverse)
 
 
 def focal_calibration_map(logits: Tensor, gamma: float) -> Tensor:
@@ -309,3 +308,11 @@ def focal_calibration_map(logits: Tensor, gamma: float) -> Tensor:
 
 def _measured(metric: Metric, logits: Tensor, labels: Tensor) -> Tensor:
     return torch.tensor(metric(Predictions.from_logits(logits, labels)), dtype=torch.float64)
+
+
+def _scored(loss: CrossEntropyLoss | BrierLoss, metric: Metric, logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the loss of target probabilities, or the metric of labels."""
+    if isinstance(labels, Tensor) and labels.is_floating_point():
+        value: Tensor = loss(logits.detach().double(), labels.detach().double())
+        return value
+    return _measured(metric, logits, labels)
