@@ -358,13 +358,3 @@ def check_same_weights(one: bool, other: bool) -> None:
     """Refuse to add sums of rows with weights to sums of rows without."""
     if one != other:
         raise InputError("weights in all parts or in none", "both", "measure all parts with weights")
-
-
-def check_sequence(value: Any, *, name: str) -> tuple[Any, ...]:
-    """Return ``value`` as a tuple if it is a list, tuple, range, array or tensor of one axis."""
-    if isinstance(value, Tensor | np.ndarray) and value.ndim == 1:
-        value = as_array(value, name=name).tolist()
-    if not isinstance(value, list | tuple | range):
-        remedy = "put it in parentheses with a comma, such as (5.0, 3.0)"
-        raise refuse(f"{name} as a list or tuple", shown(value), remedy)
-    return tuple(value)

@@ -37,9 +37,9 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
         >>> from calibrant.metrics import ECE
         >>> streamed = StreamedMetric(ECE())
         >>> streamed.update(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
-        >>> streamed.update(torch.tensor([[0.0, 1.0]]), torch.tensor([0]))
+        >>> streamed.update(torch.tensor([[0.0, 2.0]]), torch.tensor([0]))
         >>> round(streamed.compute().item(), 4)
-        0.4251
+        0.3808
     """
 
     is_differentiable = False

@@ -56,6 +56,7 @@ class MultiLabelCalibrator(Learned):
         labels_fitted: One ``LabelFit`` a label.
 
     Examples:
+        >>> from calibrant import MultiLabel
         >>> from calibrant.calibrators import PlattScaling
         >>> z = [[1.5, -2.0]] * 60 + [[-1.0, -3.0]] * 40
         >>> y = [[1, 0]] * 45 + [[0, 1]] * 15 + [[0, 0]] * 40

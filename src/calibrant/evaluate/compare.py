@@ -126,7 +126,7 @@ def compare_all(
     Examples:
         >>> from calibrant import Predictions
         >>> rows = {
-        ...     t: Predictions.from_logits([[2.0 / t, 0.0], [0.0, 2.0 / t]] * 50, [0, 1] * 45 + [1, 0] * 5)
+        ...     t: Predictions.from_logits([[2.5 / t, 0.0], [0.0, 2.5 / t]] * 50, [0, 1] * 45 + [1, 0] * 5)
         ...     for t in (1, 2, 3)
         ... }
         >>> sorted(compare_all({f"T = {t}": data for t, data in rows.items()}))[0]

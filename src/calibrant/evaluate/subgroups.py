@@ -199,7 +199,7 @@ def subgroups(
         NoIntervalError: For fewer than ten clusters.
 
     Examples:
-        >>> from calibrant import Pairs, are_events
+        >>> from calibrant import Pairs
         >>> p, y = [0.7] * 400, [1] * 140 + [0] * 60 + [1] * 90 + [0] * 110
         >>> found = subgroups(Pairs.from_probs(p, y), {"site": ["a"] * 200 + ["b"] * 200})
         >>> found.rows[0].group, round(found.rows[0].gap, 2), found.rows[0].p_adjusted < 0.001

@@ -145,7 +145,7 @@ class SumMetric(Metric, Generic[S]):
         >>> from dataclasses import dataclass
         >>> from calibrant import Pairs
         >>> @dataclass(frozen=True)
-        ... class RootMeanSquareConfidence(SumMetric[Tensor]):
+        ... class RootMeanSquareConfidence(SumMetric[torch.Tensor]):
         ...     better, bounds, notion, cite = "higher", (0.0, 1.0), "sharpness", "–"
         ...
         ...     def state(self, rows):
