@@ -68,7 +68,7 @@ def test_clustered_rows_widen_the_interval() -> None:
     assert widths[1] / widths[0] == pytest.approx(10**0.5, rel=0.15)
 
 
-def test_groups_of_either_model_are_those_of_both_and_others_are_refused() -> None:
+def test_groups_of_either_model_are_those_of_both() -> None:
     free, other = model(rows=400), model(0.4, rows=400)
     logits, labels = free.logits, free.labels
     tied = Predictions.from_logits(logits, labels, groups=torch.arange(400) // 4)
@@ -78,7 +78,7 @@ def test_groups_of_either_model_are_those_of_both_and_others_are_refused() -> No
         compare(tied, Predictions.from_logits(logits, labels, groups=torch.arange(400) // 5))
 
 
-def test_events_of_other_rows_and_decisions_beside_events_are_refused() -> None:
+def test_other_events_and_decisions_beside_events_are_refused() -> None:
     events = [Pairs.from_probs([0.9, 0.2, 0.6], y) for y in ([1, 0, 1], [1, 1, 0])]
     with pytest.raises(InputError, match="label 0 and 1 in row 1"):
         compare(*events)
@@ -111,7 +111,7 @@ def test_other_rows_are_refused() -> None:
     assert compare(Pairs.from_probs([0.5, 1], [0, 1]), Pairs.from_probs([0.5, 1], [0, 1])).n == 2
 
 
-def test_few_errors_decide_no_loss_and_say_how_many_rows_would_do() -> None:
+def test_few_errors_decide_no_loss() -> None:
     sure = Predictions.from_binary_probs([0.999] * 300, [1] * 298 + [0] * 2)
     unsure = Predictions.from_binary_probs([0.9] * 300, [1] * 298 + [0] * 2)
     found = compare(sure, unsure, metrics=[NLL(), Brier(), Accuracy()])

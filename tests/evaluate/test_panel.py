@@ -27,7 +27,7 @@ def test_rows_name_the_metric_and_enclose_its_value() -> None:
             assert row.low <= row.value <= row.high
 
 
-def test_only_calibration_errors_have_a_null_level_and_wrong_labels_exceed_it() -> None:
+def test_only_calibration_errors_have_a_limit_if_calibrated() -> None:
     rows = {row.metric: row for row in panel(sample(), draws=100)}
     assert rows[repr(Accuracy())].null_high is None
     ece = rows[repr(ECE())]

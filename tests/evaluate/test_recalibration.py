@@ -30,7 +30,7 @@ def test_optimal_ece_is_below_that_of_every_temperature_tried() -> None:
     )
 
 
-def test_refinement_finds_what_a_temperature_can_mend_and_nothing_in_a_calibrated_model() -> None:
+def test_refinement_finds_what_a_temperature_corrects() -> None:
     for score, metric in (("log", NLL()), ("brier", Brier())):
         found = refinement(model(0.4), score=score)
         assert found.reliable
@@ -40,7 +40,7 @@ def test_refinement_finds_what_a_temperature_can_mend_and_nothing_in_a_calibrate
         assert not refinement(model(1.0), score=score).reliable
 
 
-def test_any_proper_loss_is_split_by_the_recalibration_of_the_canonical_error() -> None:
+def test_any_proper_loss_is_split_by_canonical_recalibration() -> None:
     for score in ("log", "brier", BrierLoss(), ProperFocalLoss(2.0)):
         found = refinement(model(0.4, rows=1000), score=score, calibrator="canonical")
         assert found.reliable
@@ -69,7 +69,7 @@ def test_groups_stay_in_one_fold_and_too_few_are_refused() -> None:
         refinement(model(), score="accuracy")
 
 
-def test_a_calibrated_model_has_slope_1_and_an_over_confident_one_less() -> None:
+def test_an_overconfident_model_has_a_slope_below_1() -> None:
     off = calibration_line(model(0.5))
     assert (off.slope.high < 1, off.in_the_large.high < 0) == (True, True)
     line = calibration_line(model(1.0, rows=20_000))
@@ -111,7 +111,7 @@ def test_the_line_is_where_the_summed_scores_vanish(weighted: bool, extreme: boo
     assert abs(float(large.sum())) < 1e-8
 
 
-def test_errors_that_a_recalibration_leaves_as_they_are_vouch_for_no_gain() -> None:
+def test_errors_that_do_not_move_vouch_for_no_gain() -> None:
     """Rows at which the model says exactly .5 are often wrong, and no temperature moves them; six errors decide."""
     z = torch.tensor([0.0] * 300 + [6.0] * 300)
     y = [0, 1] * 150 + [1] * 294 + [0] * 6

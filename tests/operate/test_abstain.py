@@ -56,12 +56,6 @@ def test_where_no_threshold_qualifies_it_says_so() -> None:
     assert not abstain(Pairs.from_probs([0.99] * 20, [1] * 20), error=0.1).qualifies  # 0.9²⁰ = 0.12
 
 
-def test_rows_that_are_all_good_enough_are_all_answered() -> None:
-    rule = abstain(Pairs.from_probs(np.linspace(0.5, 1, 300), [1] * 300), error=0.05)
-    assert rule.threshold == 0
-    assert rule.coverage.value == 1
-
-
 def test_a_confidence_at_the_threshold_is_answered() -> None:
     data = classified(8000, seed=0)
     rule = abstain(data, coverage=0.8)

@@ -42,7 +42,7 @@ def test_at_its_bound_the_mean_of_the_e_values_is_one_over_alpha() -> None:
         assert total == pytest.approx(40, rel=1e-6)
 
 
-def test_a_mean_of_zeros_has_no_lower_bound_and_the_rule_of_three_above() -> None:
+def test_a_mean_of_zeros_is_bounded_by_the_rule_of_three() -> None:
     for n, most in ((20, 0.45), (1000, 0.0101)):
         low, high = mean_ends(np.zeros(n), low=0, high=1, alpha=0.025)
         assert low == 0

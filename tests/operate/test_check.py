@@ -6,7 +6,6 @@ import re
 import numpy as np
 import pytest
 import torch
-from tests.draws import drawn
 
 from calibrant import Pairs, Predictions
 from calibrant.errors import InputError
@@ -36,7 +35,7 @@ def test_three_verdicts(rows: int, accuracy: float, verdict: str) -> None:
 
 
 @pytest.mark.parametrize("limits", [{"minimum": {"accuracy": 0.88}}, {"maximum": {"ece": 0.04, "brier": 0.2}}])
-def test_the_rows_that_are_advised_decide_in_four_of_five_samples(limits: dict[str, dict[str, float]]) -> None:
+def test_the_rows_that_are_advised_do_decide(limits: dict[str, dict[str, float]]) -> None:
     decided, rng = [], np.random.default_rng(0)
     for _ in range(60):
         p = rng.choice([0.85, 0.95], 60_300)
@@ -131,16 +130,6 @@ def test_what_cannot_be_checked_is_one_sentence(arguments: dict[str, object], me
         check(binary(rows=100), **arguments)
 
 
-@pytest.mark.parametrize(("rows", "share"), [(1, 0.0), (20, 0.05), (300, 0.005)])
-def test_rows_that_show_no_change_speak_for_no_others(rows: int, share: float) -> None:
-    for seed in range(20):
-        z, y = drawn(rows, 3, seed=seed)
-        wrong = torch.rand(rows, generator=torch.Generator().manual_seed(seed)) < share
-        new = Predictions.from_logits(torch.where(wrong[:, None], -4 * z, z), y)
-        line = check(new, baseline=Predictions.from_logits(z, y), no_worse={"nll": 0.01}).lines[0]
-        assert line.verdict == ("not enough evidence" if not bool(wrong.any()) else line.verdict) != "pass"
-
-
 def test_plain_is_json_without_infinities() -> None:
     import json
 
@@ -149,7 +138,7 @@ def test_plain_is_json_without_infinities() -> None:
     assert json.loads(json.dumps(found.plain(), allow_nan=False))["verdict"] == "not enough evidence"
 
 
-def test_rows_that_would_decide_say_from_which_value_they_are_counted() -> None:
+def test_advised_rows_say_from_which_value_they_are_counted() -> None:
     logits = torch.randn(400, 5, generator=torch.Generator().manual_seed(0))
     labels = torch.multinomial(torch.softmax(logits, 1), 1, generator=torch.Generator().manual_seed(1))[:, 0]
     line = check(Predictions.from_logits(logits, labels), maximum={"ece": 0.04}).lines[0]
@@ -169,7 +158,7 @@ def test_log_losses_of_few_errors_are_not_enough_evidence() -> None:
     assert "20 wrong decisions that tell" in line.note
 
 
-def test_changes_that_are_expected_and_were_seldom_seen_decide_the_error_of_a_log_loss() -> None:
+def test_expected_changes_widen_the_error_of_a_log_loss() -> None:
     labels = [1] * 380 + [0] * 20
     new, old = (Predictions.from_binary_probs([p] * 400, labels) for p in (0.999, 0.9))
     line = check(new, baseline=old, no_worse={"nll": 0.0}).lines[0]
@@ -184,7 +173,7 @@ def test_a_baseline_over_other_classes_is_refused() -> None:
         check(new, baseline=old, no_worse={"brier": 0.5})
 
 
-def test_an_event_said_too_likely_fails_its_own_limit_where_decisions_for_and_against_it_cancel() -> None:
+def test_an_event_fails_its_limit_where_its_decisions_cancel() -> None:
     g = torch.Generator().manual_seed(0)
     truth = torch.tensor([0.3, 0.5], dtype=torch.float64).repeat(3000)
     labels = torch.bernoulli(truth, generator=g).long()
@@ -205,7 +194,7 @@ def test_an_event_said_too_likely_fails_its_own_limit_where_decisions_for_and_ag
         check(three, maximum={"event-ece": 0.02})
 
 
-def test_models_that_differ_in_no_row_are_bounded_by_the_largest_loss_that_a_label_could_have() -> None:
+def test_models_that_differ_in_no_row_have_bounded_losses() -> None:
     half = Predictions.from_probs([[0.5, 0.5]] * 30, [0] * 30)
     sure = Predictions.from_probs([[1.0, 0.0]] * 30, [0] * 30)
     huge = Predictions.from_logits(torch.tensor([[1e200, 0.0]] * 30, dtype=torch.float64), [0] * 30)

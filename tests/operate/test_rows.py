@@ -54,7 +54,7 @@ UNLABELLED = ("rows_needed", "estimate", "foreseen_cost")
 
 
 @pytest.mark.parametrize("name", USES)
-def test_what_counts_rows_refuses_weighted_dependent_unlabelled_and_no_rows(name: str) -> None:
+def test_rows_that_do_not_count_alike_are_refused(name: str) -> None:
     use, data = USES[name], rows()
     use(data)
     cases = {
@@ -69,13 +69,6 @@ def test_what_counts_rows_refuses_weighted_dependent_unlabelled_and_no_rows(name
                 use(wrong)
 
 
-def test_single_decisions_do_not_depend_on_weights() -> None:
-    data = rows()
-    assert torch.equal(thresholds(COSTS).decide(weighted(data)), thresholds(COSTS).decide(data))
-    rule = abstain(data, error=0.3)
-    assert torch.equal(rule.decide(weighted(data)), rule.decide(data))
-
-
 def impossible(data: Predictions, count: int) -> Predictions:
     """Return ``data`` with probability 0 for the labels of the first ``count`` rows."""
     probs, labels = data.probs.clone(), data.need_labels()
@@ -84,7 +77,7 @@ def impossible(data: Predictions, count: int) -> Predictions:
 
 
 @pytest.mark.parametrize("count", [1, 300])
-def test_labels_of_probability_0_give_finite_figures_or_one_sentence(count: int) -> None:
+def test_labels_of_probability_0_give_finite_figures(count: int) -> None:
     data = impossible(rows(), count)
     certain = Predictions.from_probs(torch.eye(3).double()[(data.need_labels() + 1) % 3], data.labels)
     assert estimate(rows(seed=1), reference=data).nll is None
@@ -100,11 +93,3 @@ def test_labels_of_probability_0_give_finite_figures_or_one_sentence(count: int)
         assert all(0 <= line.low <= line.value <= line.high <= 2 for line in bounds)
         with pytest.raises(InputError, match="the log-loss is infinite in"):
             check(zero, no_worse={"nll": 0.1}, baseline=rows())
-
-
-def test_an_alarm_comes_as_soon_beside_a_row_of_probability_0() -> None:
-    monitor = Monitor(impossible(rows(1000), 20))
-    assert monitor.update(rows(500, seed=3)).verdict == "quiet"
-    worse = rows(2000, seed=4)
-    sharp = Predictions.from_logits(4 * worse.logits, worse.labels)
-    assert monitor.update(sharp).verdict == "alarm"

@@ -19,7 +19,7 @@ def test_so_many_rows_do_reach_the_verdict() -> None:
     assert rows_needed(accuracy=0.9, ece=0.1, draws=40) < rows / 2
 
 
-def test_a_broken_model_needs_more_rows_to_fail_the_nearer_its_error_is() -> None:
+def test_an_error_near_the_limit_needs_more_rows() -> None:
     far, near = (rows_needed(accuracy=0.9, ece=0.03, true_ece=true, draws=40) for true in (0.1, 0.06))
     assert 50 < far < near / 2
 

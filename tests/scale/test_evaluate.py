@@ -72,7 +72,7 @@ def test_rows_in_groups_have_values_and_no_intervals(tmp_path: Path) -> None:
         assert figures_of(row) == [pytest.approx(metric(data)), None, None, None, None]
 
 
-def test_a_calibrator_is_applied_on_the_way_and_never_to_rows_of_its_fit(tmp_path: Path) -> None:
+def test_a_calibrator_is_never_applied_to_rows_of_its_fit(tmp_path: Path) -> None:
     data, fitted = sample(3), TemperatureScaling().fit(sample(3, rows=300)[100:])
     elsewhere = TemperatureScaling().fit(Predictions.from_logits(2 * data.logits[:200], data.labels[:200]))
     source = scale.batches(in_parts(data, tmp_path))

@@ -59,7 +59,7 @@ def test_a_calibrator_in_one_file_streams_without_another_line(tmp_path: Path) -
     assert torch.equal(loaded(data.logits), streamed(data.logits))
 
 
-def test_weights_of_any_size_weigh_as_much_against_a_prior_as_in_memory(tmp_path: Path) -> None:
+def test_weights_weigh_as_much_against_a_prior_as_in_memory(tmp_path: Path) -> None:
     logits, labels = drawn(240)
     weights = 0.5 + 7 * torch.rand(240, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     data = Predictions.from_logits(logits, labels, weights=weights)

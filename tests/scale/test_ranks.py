@@ -78,7 +78,7 @@ def test_an_error_on_one_rank_is_raised_on_both(tmp_path: Path) -> None:
     assert "expected a finite logit for every label, got −inf for a label" in str(said[1])
 
 
-def test_ranks_need_a_process_group_and_one_alone_fits_the_bits_of_memory() -> None:
+def test_one_rank_alone_fits_the_bits_of_memory() -> None:
     data = Predictions.from_logits(*drawn(300, 3, dtype=torch.float32))
     memory = MemoryRows.of(data.logits, data.labels)
     with pytest.raises(InputError, match="expected a process group, got none; call"):

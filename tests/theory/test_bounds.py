@@ -88,7 +88,7 @@ def test_proposition_1_the_curvature_is_positive(gamma: float) -> None:
     torch.testing.assert_close(second, curvature[600:1500], rtol=1e-7, atol=1e-10)
 
 
-def test_proposition_5_is_false_for_four_classes_and_true_from_one_half(vectors) -> None:
+def test_proposition_5_is_false_for_four_classes(vectors) -> None:
     four = torch.tensor([vectors["focal_map_prop5_counterexample_K4"]["inputs"]["q"]], dtype=torch.float64)
     assert focal_map(four.log(), 0.5).exp().max().item() == pytest.approx(0.3299225858196007, abs=1e-12)
     log_q = random_rows(10, seed=10)

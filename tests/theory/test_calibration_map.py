@@ -50,7 +50,7 @@ def test_rows_that_are_no_log_probabilities_are_refused() -> None:
 
 
 @pytest.mark.parametrize("gamma", [1.5, 3.5])
-def test_outside_the_convex_range_it_still_leads_from_a_minimiser_to_the_truth(gamma: float) -> None:
+def test_outside_the_convex_range_the_map_leads_to_the_truth(gamma: float) -> None:
     score, eta = InverseFocalScore(gamma), random_log_probs(rows=6, classes=3)
     torch.testing.assert_close(calibration_map(score, minimiser(score, eta).log_probs), eta, atol=1e-10, rtol=0)
 
@@ -110,7 +110,7 @@ def test_excluded_classes_stay_at_zero_and_change_nothing(mapping, gamma: float)
 
 
 @pytest.mark.parametrize("score", IN_RANGE, ids=repr)
-def test_the_expected_proper_part_is_stationary_and_least_at_the_truth(score: TrueClassScore) -> None:
+def test_the_expected_proper_part_is_least_at_the_truth(score: TrueClassScore) -> None:
     eta = random_log_probs(20, 7).exp()
     logits = eta.log().requires_grad_(True)
     risk = (eta * proper_part(score, torch.log_softmax(logits, dim=1))).sum(dim=1)
@@ -124,7 +124,7 @@ def test_the_expected_proper_part_is_stationary_and_least_at_the_truth(score: Tr
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 5.0])
-def test_detached_in_two_classes_is_temperature_scaling_with_gamma_plus_1(gamma: float) -> None:
+def test_detached_in_two_classes_is_temperature_scaling(gamma: float) -> None:
     s = torch.linspace(-100, 100, 41, dtype=torch.float64)
     log_eta = torch.log_softmax(torch.stack([s, torch.zeros_like(s)], dim=1), dim=1)
     found = detached_fixed_point(FocalScore(gamma), log_eta)

@@ -83,7 +83,7 @@ def test_a_linear_score_ends_in_a_vertex() -> None:
     assert found.unique.tolist() == [True, False, True]
 
 
-def test_classes_that_never_occur_keep_probability_zero_or_are_refused() -> None:
+def test_classes_that_never_occur_keep_probability_zero() -> None:
     eta = torch.tensor([[0.8, 0.2, 0.0], [1.0, 0.0, 0.0]])
     found = minimiser(InverseFocalScore(2.0), eta.log())
     assert found.log_probs.dtype == torch.float32
