@@ -43,9 +43,9 @@ def centre_rows(logits: Tensor) -> Tensor:
     return torch.where(torch.isneginf(x), LOWEST, x - x.amax(dim=1, keepdim=True))
 
 
-def logit_squares(chunk: Batch) -> Tensor:
+def logit_squares(batch: Batch) -> Tensor:
     """Return Σ weight · the variance of a row's logits: its root by the mass is their size."""
-    return chunk.row_weights @ centre_rows(chunk.logits).var(dim=1, correction=0)
+    return batch.row_weights @ centre_rows(batch.logits).var(dim=1, correction=0)
 
 
 # The solver.
@@ -273,14 +273,16 @@ class RidgeAffine(Certified):
 
     def _fit(self, rows: RowSource) -> None:
         unit, classes = self._unit(rows), rows.classes
-        on, off, beside = self._ridge(classes, rows.mass)
+        on_diagonal, off_diagonal, on_bias = self._ridge(classes, rows.mass)
         # θ is [A, b] row by row, of a diagonal A [a, b]
         if self.diagonal:
-            centre, ridge = (torch.tensor([pair] * classes, dtype=torch.float64) for pair in ((1.0, 0.0), (on, beside)))
+            centre, ridge = (
+                torch.tensor([pair] * classes, dtype=torch.float64) for pair in ((1.0, 0.0), (on_diagonal, on_bias))
+            )
         else:
             centre = torch.eye(classes, classes + 1, dtype=torch.float64)
-            ridge = torch.full_like(centre, off).fill_diagonal_(on)
-            ridge[:, -1] = beside
+            ridge = torch.full_like(centre, off_diagonal).fill_diagonal_(on_diagonal)
+            ridge[:, -1] = on_bias
         start = centre
         if self.fitted and len(self.bias) == classes:
             start = torch.cat([self.scale.view(classes, -1) * unit, self.bias[:, None]], dim=1)
@@ -300,11 +302,11 @@ class RidgeAffine(Certified):
         return keep_excluded((x * scale if self.diagonal else x @ scale.T) + bias, logits)
 
 
-def _affine_rows(chunk: Batch, calibrator: RidgeAffine, unit: float) -> AffineRows:
-    check_label_logits(chunk)
-    x = (calibrator._inputs(chunk.logits.double()) / unit).T
+def _affine_rows(batch: Batch, calibrator: RidgeAffine, unit: float) -> AffineRows:
+    check_label_logits(batch)
+    x = (calibrator._inputs(batch.logits.double()) / unit).T
     inputs = x.contiguous() if calibrator.diagonal else torch.cat([x, torch.ones_like(x[:1])])
-    return AffineRows(inputs, chunk.labels, chunk.row_weights)
+    return AffineRows(inputs, batch.labels, batch.row_weights)
 
 
 class _OfLogits(RidgeAffine):

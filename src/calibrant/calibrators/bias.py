@@ -101,9 +101,9 @@ class BiasScaling(Certified):
         return keep_excluded(x * self.slope.to(x.dtype) + self.bias.to(x.dtype), logits)
 
 
-def _bias_rows(chunk: Batch, size: float, weight: float) -> AffineRows:
-    check_label_logits(chunk)
-    return AffineRows((centre_rows(chunk.logits) / size).T.contiguous(), chunk.labels, weight * chunk.row_weights)
+def _bias_rows(batch: Batch, size: float, weight: float) -> AffineRows:
+    check_label_logits(batch)
+    return AffineRows((centre_rows(batch.logits) / size).T.contiguous(), batch.labels, weight * batch.row_weights)
 
 
 def _linear_part(rows: AffineRows, size: float) -> Tensor:

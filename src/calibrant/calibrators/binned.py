@@ -83,9 +83,9 @@ class HistogramBinning(Calibrator):
         self.confidences = accuracy
 
     def _transform(self, logits: Tensor) -> Tensor:
-        return in_row_chunks(self._transform_chunk, logits)
+        return in_row_chunks(self._transform_rows, logits)
 
-    def _transform_chunk(self, logits: Tensor) -> Tensor:
+    def _transform_rows(self, logits: Tensor) -> Tensor:
         log_q, log_rest, decided = log_pair_of_top(logits.double())
         target = self.confidences[_bin_of(_confidence(logits)[0], self.edges)][:, None]
         kept = target < 0
@@ -102,8 +102,8 @@ def _confidence(logits: Tensor) -> tuple[Tensor, Tensor]:
     return torch.exp(z - largest).sum(dim=1).reciprocal(), decided[:, 0]
 
 
-def _confidences(chunk: Batch) -> Tensor:
-    return _confidence(chunk.logits)[0]
+def _confidences(batch: Batch) -> Tensor:
+    return _confidence(batch.logits)[0]
 
 
 def _bin_of(confidence: Tensor, edges: Tensor) -> Tensor:
@@ -111,11 +111,11 @@ def _bin_of(confidence: Tensor, edges: Tensor) -> Tensor:
     return rank_in(edges[1:-1].to(confidence.device), confidence)
 
 
-def _bin_sums(chunk: Batch, edges: Tensor) -> Tensor:
+def _bin_sums(batch: Batch, edges: Tensor) -> Tensor:
     """Return the weight of the rows and of the right ones in each bin (2, B)."""
-    confidence, decided = _confidence(chunk.logits)
-    index, weights = _bin_of(confidence, edges), chunk.row_weights
-    columns = (weights, weights * (decided == chunk.labels))
+    confidence, decided = _confidence(batch.logits)
+    index, weights = _bin_of(confidence, edges), batch.row_weights
+    columns = (weights, weights * (decided == batch.labels))
     return torch.stack([torch.bincount(index, weights=one, minlength=len(edges) - 1) for one in columns])
 
 

@@ -234,24 +234,24 @@ class FeatureScaling(_ByDesign):
         return f"temperature={self.temperature:.4g}, features {', '.join(one.name for one in self._known) or 'none'}"
 
     def _fit(self, rows: RowSource) -> None:
-        chunk, device = rows.gathered(why="FeatureScaling"), rows.device
-        check_label_logits(chunk)
+        batch, device = rows.gathered(why="FeatureScaling"), rows.device
+        check_label_logits(batch)
         biased = rows.classes == 2 if self.bias is None else self.bias
         if biased and rows.classes != 2:
             raise refuse("two classes for a bias by features", f"{rows.classes}", "pass bias=False, or leave it out")
-        numbers = sorted(name for name, column in chunk.features.items() if isinstance(column, Tensor))
+        numbers = sorted(name for name, column in batch.features.items() if isinstance(column, Tensor))
         known = [KnownColumn(name) for name in (numbers if self.columns is None else self.columns)]
         self._know(known, device)
-        table, mass = self._table(chunk.features, len(chunk)).to(device), rows.mass
-        self.center = chunk.row_weights @ table / mass
-        spread = (chunk.row_weights @ (table - self.center).square() / mass).sqrt()
+        table, mass = self._table(batch.features, len(batch)).to(device), rows.mass
+        self.center = batch.row_weights @ table / mass
+        spread = (batch.row_weights @ (table - self.center).square() / mass).sqrt()
         self.lowest, self.highest = table.amin(dim=0), table.amax(dim=0)
         flat = spread <= 1e-9 * torch.maximum(self.lowest.abs(), self.highest.abs())  # constant but for rounding
         self.spread = torch.where(flat, 1.0, spread)
-        size = math.sqrt(float(logit_squares(chunk)) / mass) or 1.0  # of the logits: it brings them near 1
+        size = math.sqrt(float(logit_squares(batch)) / mass) or 1.0  # of the logits: it brings them near 1
         directions = torch.eye(rows.classes, dtype=torch.float64, device=device)[1 : 1 + biased]
         fitting = _Rows(
-            centre_rows(chunk.logits) / size, self._standardised(table), chunk.labels, chunk.row_weights, directions
+            centre_rows(batch.logits) / size, self._standardised(table), batch.labels, batch.row_weights, directions
         )
         centre = torch.zeros(1 + len(known), 1 + len(directions), dtype=torch.float64, device=device)
         ridge = torch.full_like(centre, self.ridge)
@@ -364,10 +364,10 @@ class GroupScaling(_ByDesign):
         return f"temperature={self.temperature:.4g}, {groups} groups, strength_used={self.strength_used:g}"
 
     def _fit(self, rows: RowSource) -> None:
-        chunk, classes, device = rows.gathered(why="GroupScaling"), rows.classes, rows.device
-        check_label_logits(chunk)
-        names = self.columns or tuple(chunk.features)
-        entries = [(name, _categories(chunk.features, name, len(chunk))) for name in names]
+        batch, classes, device = rows.gathered(why="GroupScaling"), rows.classes, rows.device
+        check_label_logits(batch)
+        names = self.columns or tuple(batch.features)
+        entries = [(name, _categories(batch.features, name, len(batch))) for name in names]
         self._know([KnownColumn(name, tuple(np.unique(values).tolist())) for name, values in entries], device)
         biased = classes <= _MOST_BIASES if self.bias is None else self.bias
         lines = 1 + sum(len(one.values) for one in self._known)
@@ -377,19 +377,19 @@ class GroupScaling(_ByDesign):
             raise refuse(f"at most {_MOST_PARAMETERS} parameters", got, remedy)
         slope = 1 / fit_temperature(rows, _PRIOR)
         directions = torch.eye(classes if biased else 0, classes, dtype=torch.float64, device=device)
-        x, design = lift_excluded(chunk.logits.double()) * slope, self._design(chunk.features, len(chunk)).to(device)
-        fitting = _Rows(x, design, chunk.labels, chunk.row_weights, directions)
+        x, design = lift_excluded(batch.logits.double()) * slope, self._design(batch.features, len(batch)).to(device)
+        fitting = _Rows(x, design, batch.labels, batch.row_weights, directions)
         centre = torch.zeros(lines, 1 + len(directions), dtype=torch.float64, device=device)
         centre[0, 0] = 1  # the temperature of all rows
-        used = self.strength or (self._chosen(fitting, centre, chunk) if self._known else math.inf)
+        used = self.strength or (self._chosen(fitting, centre, batch) if self._known else math.inf)
         theta, gradient = _pooled(fitting, centre, used, centre)
         self.slopes, self.biases = theta[:, 0] * slope, theta[:, 1:] @ directions
         self.used = torch.tensor(used, dtype=torch.float64, device=device)
         self._certify(gradient, device)
 
-    def _chosen(self, rows: _Rows, centre: Tensor, chunk: Batch) -> float:
+    def _chosen(self, rows: _Rows, centre: Tensor, batch: Batch) -> float:
         """Return the strength with the least cross-fitted log-loss, or inf where it gains less than two standard errors."""
-        fold = fold_by_scores(chunk, self.folds, self._codes(chunk.features, len(chunk)))
+        fold = fold_by_scores(batch, self.folds, self._codes(batch.features, len(batch)))
         gains = torch.zeros(len(_STRENGTHS), len(fold), dtype=torch.float64, device=fold.device)
         for k in range(self.folds):
             held, rest = rows.where(fold == k), rows.where(fold != k)

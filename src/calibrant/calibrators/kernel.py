@@ -109,15 +109,15 @@ def _waves(log_p: Tensor, frequencies: Tensor, phases: Tensor) -> Tensor:
     return torch.cat([angle.cos(), angle.sin()], dim=1) / math.sqrt(frequencies.shape[1])
 
 
-def _kernel_rows(chunk: Batch, frequencies: Tensor, phases: Tensor) -> AffineRows:
-    log_p = log_probs_of(chunk.logits.double())
+def _kernel_rows(batch: Batch, frequencies: Tensor, phases: Tensor) -> AffineRows:
+    log_p = log_probs_of(batch.logits.double())
     return AffineRows(
-        _waves(log_p, frequencies, phases).T.contiguous(), chunk.labels, chunk.row_weights, log_p.T.contiguous()
+        _waves(log_p, frequencies, phases).T.contiguous(), batch.labels, batch.row_weights, log_p.T.contiguous()
     )
 
 
-def _point_sums(chunk: Batch) -> tuple[Tensor, Tensor]:
+def _point_sums(batch: Batch) -> tuple[Tensor, Tensor]:
     """Return Σ w x and Σ w ‖x‖² of the rows' points x = max(log p, −12), whose distances the kernel goes by."""
-    check_label_logits(chunk)
-    points = log_probs_of(chunk.logits.double()).clamp_min(_LOWEST)
-    return chunk.row_weights @ points, chunk.row_weights @ points.square().sum(dim=1)
+    check_label_logits(batch)
+    points = log_probs_of(batch.logits.double()).clamp_min(_LOWEST)
+    return batch.row_weights @ points, batch.row_weights @ points.square().sum(dim=1)

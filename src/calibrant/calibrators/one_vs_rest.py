@@ -54,10 +54,10 @@ class Scores:
     @classmethod
     def of(cls, rows: RowSource, calibrator: Calibrator) -> "Scores":
         """Return the scores of all rows, for the fit of a calibrator."""
-        chunk = rows.gathered(values=_MAX_SCORES, why=type(calibrator).__name__)
-        names = torch.arange(1 if rows.classes == 2 else 0, rows.classes, device=chunk.labels.device)
-        odds = in_row_chunks(log_odds, chunk.logits).T.contiguous()
-        return cls(odds, (names[:, None] == chunk.labels).double(), chunk.row_weights)
+        batch = rows.gathered(values=_MAX_SCORES, why=type(calibrator).__name__)
+        names = torch.arange(1 if rows.classes == 2 else 0, rows.classes, device=batch.labels.device)
+        odds = in_row_chunks(log_odds, batch.logits).T.contiguous()
+        return cls(odds, (names[:, None] == batch.labels).double(), batch.row_weights)
 
     def by_class(self) -> "list[PooledScores]":
         """Return the distinct log-odds of each class."""
@@ -72,9 +72,9 @@ class OneVsRest(Calibrator):
         """Return log-odds (C, N) of the calibrated, not yet normalised probabilities for log-odds (C, N)."""
 
     def _transform(self, logits: Tensor) -> Tensor:
-        return in_row_chunks(self._transform_chunk, logits)
+        return in_row_chunks(self._transform_rows, logits)
 
-    def _transform_chunk(self, logits: Tensor) -> Tensor:
+    def _transform_rows(self, logits: Tensor) -> Tensor:
         odds = log_odds(logits).T.contiguous()
         # a search for NaN finds the last place
         answer = torch.where(torch.isnan(odds), torch.nan, self._calibrated_log_odds(odds)).T
