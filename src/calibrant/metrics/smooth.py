@@ -53,12 +53,13 @@ class SmoothECE(SumMetric[Tensor]):
 
     def state(self, rows: Any) -> Tensor:
         """Return the weighted sums of confidence − correct on the grid, and then the sum of the weights (cells + 1,)."""
-        p, y, weight = rows.confidence, rows.correct, rows.row_weights
+        p, y, weight = rows.confidence, rows.correct, rows.weights
         parts = self.cells * FINE
         sums = p.new_zeros(parts, dtype=torch.float64)
         for some in slices(len(p), BLOCK):
             place = (p[some] * parts).long().clamp_(max=parts - 1)
-            sums.scatter_add_(0, place, (p[some] - y[some].double()) * weight[some])
+            residual = p[some] - y[some].double()
+            sums.scatter_add_(0, place, residual if weight is None else residual * weight[some])
         sums = sums.view(self.cells, FINE)
         # each part goes to the two nearest cells' centres, by its distance to that of its own cell
         offset = (torch.arange(FINE, dtype=torch.float64, device=p.device) + 0.5) / FINE - 0.5
@@ -66,7 +67,8 @@ class SmoothECE(SumMetric[Tensor]):
         residual = sums.sum(dim=1) - before - after
         # the first and the last cell have no neighbour beyond the end
         residual += torch.cat([before[1:], after[-1:]]) + torch.cat([before[:1], after[:-1]])
-        return torch.cat([residual, weight.sum()[None]]).cpu()
+        mass = len(p) if weight is None else weight.sum()
+        return torch.cat([residual, residual.new_tensor([mass])]).cpu()
 
     def value(self, state: Tensor) -> float:
         """Return the error of a state."""
@@ -90,7 +92,7 @@ class SmoothECE(SumMetric[Tensor]):
 
 
 def smooth_errors(residuals: Floats) -> Floats:
-    """Return the errors (D,) of mean residuals (D, M) on the grid: the σ at which error(σ) = σ, by bisection to 1e-8.
+    """Return the errors (D,) of mean residuals (D, M) on the grid: the σ at which error(σ) = σ, by bisection.
 
     error(σ) is non-increasing, so the solution lies between any σ and error(σ).
     """
@@ -108,7 +110,7 @@ def smooth_errors(residuals: Floats) -> Floats:
     # the mean residual is what is left at σ = ∞, so the solution lies above it
     low = np.abs(residuals.sum(axis=1))
     high = np.maximum(error(low), low)
-    for _ in range(27):
+    for _ in range(22):
         middle = (low + high) / 2
         above = error(middle) > middle
         low, high = np.where(above, middle, low), np.where(above, high, middle)
