@@ -21,7 +21,6 @@ data
 rows
 binning
 scores
-_objective
 statistics
 theory
 losses | metrics
