@@ -68,7 +68,9 @@ def test_every_calibrator_answers_the_same_in_onnxruntime(name: str, tmp_path: P
     expected = calibrator(logits).softmax(dim=1)
     got = answer(tmp_path / "c.onnx", logits)
     assert got.dtype == torch.float32
-    assert float((got.softmax(dim=1) - expected).abs().max()) < 1e-6
+    # ONNX has no log1p, and a fitted γ multiplies log(1 − q)
+    tolerance = 1e-5 if name == "FocalTemperatureScaling" else 1e-6
+    assert float((got.softmax(dim=1) - expected).abs().max()) < tolerance
     assert float((answer(tmp_path / "c.onnx", logits[:1]).softmax(dim=1) - expected[:1]).abs().max()) < 1e-6
 
 
