@@ -224,22 +224,33 @@ def top_bins(logits, labels, bins, out):  # type: ignore[no-untyped-def]
     rows, classes = logits.shape
     flat, wide, size = logits.reshape(-1), classes >= WIDE, COLUMNS * bins
     work, top = np.empty((1 if wide else classes, LANES), logits.dtype), np.empty(LANES, logits.dtype)
-    e = np.empty((LANES, classes) if wide else (classes, LANES))
+    e = np.empty((1 if wide else classes, LANES))
     p, tied, hit, cell = np.ones(LANES), np.ones(LANES), np.zeros(LANES), np.empty(LANES, i32)
     sums, last = np.zeros(COPIES * size), f64(bins - 1)
     for first in range(0, rows, LANES):
         here, several = min(LANES, rows - first), 0
-        _exponentials(flat, first, here, classes, wide, 1.0, work, e, top, p, tied)
+        if wide:  # nothing is kept but the sum, with the largest's own term
+            for j in range(here):
+                row, total = flat[(first + j) * classes : (first + j + 1) * classes], 0.0
+                largest = row[0]
+                for k in range(1, classes):
+                    largest = max(largest, row[k])
+                for k in range(classes):
+                    total += exponential(f64(row[k]) - f64(largest))
+                top[j] = largest
+                p[j], tied[j] = total - 1.0, total  # ties make it 2 or more
+        else:
+            _exponentials(flat, first, here, classes, wide, 1.0, work, e, top, p, tied)
         place = u64(first * classes)
         for j in range(here):
             hit[j] = 1.0 if flat[place + u64(labels[first + j])] == top[j] else 0.0
             place += u64(classes)
         for j in range(LANES):
-            several += 1 if tied[j] > 1.0 else 0
+            several += 1 if tied[j] * hit[j] >= 2.0 else 0
             p[j] = 1.0 / (1.0 + p[j])
             cell[j] = i32(min(max(np.ceil((p[j] - TIE) * bins) - 1.0, 0.0), last))
         for j in range(here if several else 0):
-            for k in range(labels[first + j] if tied[j] > 1.0 else 0):
+            for k in range(labels[first + j] if tied[j] * hit[j] >= 2.0 else 0):
                 if flat[(first + j) * classes + k] == top[j]:
                     hit[j] = 0.0
         for j in range(here):
