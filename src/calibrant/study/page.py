@@ -87,16 +87,8 @@ def tables_of(lines: Sequence[Summary], *, title: str, columns: Sequence[str]) -
             [label, *(_filled_cell(line, cell) for cell in cells.values())]
             for label, line in _names_of_summaries(lines)
         ]
-        # the models of a report are those of one seed: a table of them beside these means would disagree
-        made.append(
-            Table(
-                heading or title,
-                [first, *cells],
-                body,
-                note.format(rows=rows, mean_of_seeds=mean_of_seeds),
-                lists_models=not heading,
-            )
-        )
+        note = note.format(rows=rows, mean_of_seeds=mean_of_seeds)
+        made.append(Table(heading or title, [first, *cells], body, note))
     return made
 
 
