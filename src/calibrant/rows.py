@@ -191,8 +191,8 @@ class MemoryRows(RowSource):
         rows = int(z.shape[0])
         y = check_labels(as_tensor(labels, name="labels").to(z.device), rows=rows, classes=z.shape[1])
         w = None if weights is None else check_weights(weights, rows=rows, device=z.device)
-        columns = check_features(features, rows=rows) or {}
-        whole = Batch(z, y, w, check_groups(groups, rows=rows), columns)
+        g = None if groups is None else check_groups(groups, rows=rows)
+        whole = Batch(z, y, w, g, (check_features(features, rows=rows) or {}) if features else {})
         if w is not None and not bool((w > 0).all()):
             whole = whole.selected(w > 0)
         return cls.of_batch(whole)

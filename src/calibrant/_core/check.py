@@ -5,7 +5,7 @@ Checks that look at values read the data once (a row maximum carries NaN and +in
 
 import difflib
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import numpy as np
@@ -76,14 +76,28 @@ def refuse_layout(tensor: Tensor, *, name: str) -> InputError:
     return refuse(f"{name} as a dense tensor", kind_of(tensor), remedy)
 
 
+def refuse_meta(name: str) -> InputError:
+    """Return the error of a tensor called ``name`` on the device meta."""
+    return refuse(f"{name} with values", "a tensor on the device meta, which has none", "pass real data")
+
+
 def as_tensor(values: Any, *, name: str) -> Tensor:
     """Return ``values`` (tensor, array or nested sequence) as a detached tensor that shares memory where it can.
+
+    Floats of one byte become float32.
 
     Raises:
         InputError: If they are no real numbers in one dense array.
     """
     if isinstance(values, Tensor):
-        return check_dense(values.detach(), name=name)
+        if not is_dense(values):
+            raise refuse_layout(values, name=name)
+        if values.is_complex():
+            raise refuse(f"{name} as a numeric tensor or array", f"dtype {values.dtype}", "pass real numbers")
+        if values.device.type == "meta":
+            raise refuse_meta(name)
+        byte = values.is_floating_point() and values.dtype.itemsize == 1
+        return values.detach().float() if byte else values.detach()
     array = as_array(values, name=name)
     if array.dtype.kind not in "biuf":
         remedy = "pass an array of numbers of one shape a row"
@@ -123,17 +137,6 @@ def as_array(values: Any, *, name: str) -> Any:
         raise refuse(f"{name} as a numeric tensor or array", f"{got} that make no array", remedy) from error
 
 
-def check_dense(tensor: Tensor, *, name: str) -> Tensor:
-    """Return ``tensor`` if it holds real numbers that can be read where it is; floats of one byte become float32."""
-    if not is_dense(tensor):
-        raise refuse_layout(tensor, name=name)
-    if tensor.is_complex():
-        raise refuse(f"{name} as a numeric tensor or array", f"dtype {tensor.dtype}", "pass real numbers")
-    if tensor.device.type == "meta":
-        raise refuse(f"{name} with values", "a tensor on the device meta, which has none", "pass real data")
-    return tensor.float() if tensor.is_floating_point() and tensor.dtype.itemsize == 1 else tensor
-
-
 def check_floating(
     values: Any, *, name: str, remedy: str = "convert with torch.as_tensor", of: str = "", home: Tensor | None = None
 ) -> Tensor:
@@ -158,26 +161,29 @@ def check_floating(
     return values
 
 
-def check_scores(values: Tensor, *, name: str, shape: str, remedy: str) -> Tensor:
-    """Return ``values`` if it is floating, has the axes of ``shape``, and one row or more; ``remedy`` is for other axes."""
+def check_scores(
+    values: Tensor, *, name: str, shape: str = "(N, K)", remedy: str = "pass one row a sample, one column a class"
+) -> Tensor:
+    """Return ``values`` if it is floating, has the axes of ``shape``, and one row or more; of (N, K) also K ≥ 2.
+
+    Args:
+        values: What was passed.
+        name: Of the argument.
+        shape: Its axes, such as "(N, K)".
+        remedy: For other axes.
+    """
     if not values.is_floating_point():
         raise refuse(f"{name} of a floating dtype", str(values.dtype), f"convert with {name}.float()")
+    matrix = shape == "(N, K)"
     if values.dim() != len(shape.split(", ")):
+        if matrix:
+            remedy += "; for one score a row use from_binary_logits or from_binary_probs"
+        if matrix and values.dim() > 2:
+            remedy = "flatten it with Predictions.from_logits or from_probs, whose class_dim=1 is the class axis"
         raise refuse(f"{name} of shape {shape}", f"shape {tuple(values.shape)}", remedy)
     if values.shape[0] == 0:
         raise refuse(f"at least one row of {name}", "an empty split", "check how the data were selected")
-    return values
-
-
-def check_matrix(values: Tensor, *, name: str) -> Tensor:
-    """Return ``values`` if it is a floating (N, K) matrix with N ≥ 1 and K ≥ 2."""
-    remedy = (
-        "pass one row a sample, one column a class; for one score a row use from_binary_logits or from_binary_probs"
-    )
-    if values.dim() > 2:
-        remedy = "flatten it with Predictions.from_logits or from_probs, whose class_dim=1 is the class axis"
-    check_scores(values, name=name, shape="(N, K)", remedy=remedy)
-    if values.shape[1] < 2:
+    if matrix and values.shape[1] < 2:
         remedy = "for a single sigmoid output use from_binary_logits or from_binary_probs, or save two columns, 0 and the logit"
         raise refuse(f"{name} with K ≥ 2 classes", f"K = {values.shape[1]}", remedy)
     return values
@@ -185,46 +191,27 @@ def check_matrix(values: Tensor, *, name: str) -> Tensor:
 
 def check_logits(logits: Tensor, *, unchecked_kind: bool = False) -> Tensor:
     """Return valid ``logits`` (N, K); −inf is allowed, NaN, +inf and all-−inf rows are not."""
-    check_matrix(logits, name="logits")
-    if not _surely_finite(logits):
+    check_scores(logits, name="logits")
+    # A finite sum shows in one fast pass that all are finite; one that overflows says nothing. In 16 bits it would overflow, and in
+    # more it would copy, so that there the ends decide, of which NaN is both.
+    ends = logits.aminmax() if logits.dtype.itemsize < torch.float32.itemsize else (logits.sum(),)
+    if not all(math.isfinite(float(end)) for end in ends):
         largest = logits.amax(dim=1)
         if len(bad := torch.nonzero(~torch.isfinite(largest))):
             value = largest[bad[0]].item()
             remedy = "a row of −inf alone has no class left" if value == -math.inf else "find and remove what made it"
             got = f"{'NaN' if math.isnan(value) else value} in row {int(bad[0])}"
             raise refuse("finite logits (−inf for an excluded class)", got, remedy)
-    if not unchecked_kind and _look_like_probs(logits):
-        got = "rows that all lie in [0, 1] and sum to 1, which are probabilities"
-        raise refuse("logits", got, PROBS_NAMED_LOGITS)
-    return logits
-
-
-def _surely_finite(values: Tensor) -> bool:
-    """Return True only if all of floating ``values`` are finite, by one fast pass without an array of their size.
-
-    A sum that overflows says False of finite values too, as one with ±∞ or NaN does: look closer then. In 16 bits it would, and
-    in more it would copy, so that there the ends decide, of which NaN is both.
-    """
-    narrow = values.dtype.itemsize < torch.float32.itemsize
-    return all(math.isfinite(float(end)) for end in (values.aminmax() if narrow else (values.sum(),)))
-
-
-def _look_like_probs(values: Tensor) -> bool:
-    """Return whether every row of ``values`` (N, K) lies in [0, 1] and sums to 1 within 1e-4; stops at the first that does not."""
-    sums = ((block.sum(dim=1, dtype=torch.float64), block) for _, block in _blocks(values))
-    return all(_in_unit(block) and float((total - 1).abs().max()) <= PROBABILITY_TOLERANCE for total, block in sums)
-
-
-def _blocks(values: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """Yield consecutive rows with the number of the first."""
-    step = max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // values.shape[1]))
-    return ((start, values[start : start + step]) for start in range(0, len(values), step))
-
-
-def _in_unit(block: Tensor) -> bool:
-    """Return whether all of ``block`` lies in [0, 1], by its ends: masks would take as much memory as the whole call may."""
-    low, high = block.aminmax()  # NaN is its own smallest and largest
-    return bool(low >= 0) and bool(high <= 1)
+    if unchecked_kind:
+        return logits
+    for block in logits.split(
+        max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // logits.shape[1]))
+    ):  # most often the first one shows that they are no probabilities
+        low, high = block.aminmax()
+        if low < 0 or high > 1 or (block.sum(dim=1, dtype=torch.float64) - 1).abs().max() > PROBABILITY_TOLERANCE:
+            return logits
+    got = "rows that all lie in [0, 1] and sum to 1, which are probabilities"
+    raise refuse("logits", got, PROBS_NAMED_LOGITS)
 
 
 def check_probs(probs: Tensor) -> Tensor:
@@ -233,15 +220,14 @@ def check_probs(probs: Tensor) -> Tensor:
     Raises:
         InputError: If an entry lies outside [0, 1], or a sum differs from 1 by more than 0.001.
     """
-    check_matrix(probs, name="probs")
-    parts = []
-    for start, block in _blocks(probs):
-        if not _in_unit(block):
-            row, column = torch.nonzero(~((block >= 0) & (block <= 1)))[0].tolist()
-            got = f"{block[row, column].item():.6g} in row {start + row}"
-            raise refuse("probabilities in [0, 1]", got, LOGITS_NAMED_PROBS)
-        parts.append(block.sum(dim=1, dtype=torch.float64))
-    sums = torch.cat(parts)
+    check_scores(probs, name="probs")
+    low, high = probs.aminmax()  # NaN is its own smallest and largest
+    if not (low >= 0 and high <= 1):
+        row, column = torch.nonzero(~((probs >= 0) & (probs <= 1)))[0].tolist()
+        got = f"{probs[row, column].item():.6g} in row {row}"
+        raise refuse("probabilities in [0, 1]", got, LOGITS_NAMED_PROBS)
+    step = max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // probs.shape[1]))
+    sums = torch.cat([block.sum(dim=1, dtype=torch.float64) for block in probs.split(step)])
     off = (sums - 1).abs()
     if float(off.max()) > ROUNDED_SUM:
         row = int(off.argmax())
@@ -282,16 +268,15 @@ def check_labels(labels: Tensor, *, rows: int, classes: int) -> Tensor:
 def check_unit_interval(values: Tensor, *, name: str) -> Tensor:
     """Return ``values`` (N,), floating and in [0, 1], as float64."""
     values = check_scores(values, name=name, shape="(N,)", remedy="pass one number a row").to(torch.float64)
-    if not _in_unit(values):
+    low, high = values.aminmax()  # NaN is its own smallest and largest
+    if not (low >= 0 and high <= 1):
         row = int(torch.nonzero(~((values >= 0) & (values <= 1)))[0])
         raise refuse(f"{name} in [0, 1]", f"{values[row].item():.6g} in row {row}", "pass probabilities, not logits")
     return values
 
 
-def check_groups(groups: Any, *, rows: int) -> Tensor | None:
-    """Return ``groups`` (integers or names) as int64 codes (N,), or None."""
-    if groups is None:
-        return None
+def check_groups(groups: Any, *, rows: int) -> Tensor:
+    """Return ``groups`` (integers or names) as int64 codes (N,)."""
     array = as_array(groups, name="groups")
     if array.shape != (rows,):
         raise refuse(f"groups of shape ({rows},)", f"shape {array.shape}", "pass one group a row")

@@ -6,14 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_dense, check_floating, check_matrix, refuse
+from calibrant._core.check import check_floating, check_scores, refuse, refuse_meta
 
 _SUM_TOLERANCE = 1e-3  # log-probabilities that went through float16 still sum to 1 within this
 
 
 def check_log_probs(values: Any, *, name: str = "log_probs") -> Tensor:
     """Return ``values`` (N, K) if its rows are natural logarithms of distributions."""
-    log_probs = check_matrix(check_values(values, name=name), name=name)
+    log_probs = check_scores(check_values(values, name=name), name=name)
     total = torch.logsumexp(log_probs.detach(), dim=1)
     off = ~(total.abs() <= _SUM_TOLERANCE)
     if off.any():
@@ -28,7 +28,10 @@ def check_log_probs(values: Any, *, name: str = "log_probs") -> Tensor:
 
 def check_values(values: Any, *, name: str) -> Tensor:
     """Return ``values`` if ``check_floating`` accepts it and it holds data: a tensor on the meta device holds none."""
-    return check_dense(check_floating(values, name=name), name=name)
+    tensor = check_floating(values, name=name)
+    if tensor.device.type == "meta":
+        raise refuse_meta(name)
+    return tensor
 
 
 def check_class_axis(values: Any, *, name: str = "logits") -> Tensor:

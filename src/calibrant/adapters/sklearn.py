@@ -128,7 +128,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             X, y = indexable(X, _check_y(y))
         check_classification_targets(y)
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, X, dtype=np.float64)
-        clusters = check_groups(groups, rows=len(y))
+        clusters = None if groups is None else check_groups(groups, rows=len(y))
         self.classes_ = np.unique(y)
         if len(self.classes_) < 2:
             got = f"{len(self.classes_)} in {len(y)} samples"

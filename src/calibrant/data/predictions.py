@@ -352,24 +352,22 @@ def _rows_of(
 ) -> tuple[Tensor, dict[str, Any]]:
     """Return scores (N, K) that passed ``check``, and the fields of the record, from what a constructor was given."""
     if labels is not None:
-        labels = as_tensor(_codes(labels, class_names), name="labels")
-    matrix, labels, spread = flatten_rows(scores, labels, columns, class_dim=class_dim, ignore_index=ignore_index)
-    matrix = check(matrix)
+        labels = as_tensor(labels if class_names is None else _codes(labels, class_names), name="labels")
+    if scores.dim() > 2 or class_dim != 1 or ignore_index is not None:
+        scores, labels, flat = flatten_rows(scores, labels, columns, class_dim=class_dim, ignore_index=ignore_index)
+        columns = ColumnOptions(**flat)
+    matrix = check(scores)
     if class_names is not None and (isinstance(class_names, str) or len(set(class_names)) != matrix.shape[1]):
         raise refuse(f"{matrix.shape[1]} distinct class_names", shown(class_names), "name each class once, in order")
     if labels is not None:
         labels = check_labels(labels.to(matrix.device), rows=len(matrix), classes=matrix.shape[1])
     names = None if class_names is None else tuple(class_names)
-    return matrix, {"labels": labels, "class_names": names, **checked_columns(matrix, **spread)}
+    return matrix, {"labels": labels, "class_names": names, **checked_columns(matrix, **columns)}
 
 
-def _codes(labels: Any, names: Sequence[str] | None) -> Any:
+def _codes(labels: Any, names: Sequence[str]) -> Any:
     """Return labels that are text as indices of the classes' names, and others as they are."""
-    if (
-        names is None
-        or isinstance(labels, Tensor)
-        or (texts := as_array(labels, name="labels")).dtype.kind not in "USO"
-    ):
+    if isinstance(labels, Tensor) or (texts := as_array(labels, name="labels")).dtype.kind not in "USO":
         return labels
     index = {name: k for k, name in enumerate(names)}
     if strange := [text for text in texts.flat if text not in index]:

@@ -69,12 +69,13 @@ class Record(ABC):
 
     def __post_init__(self) -> None:
         """Refuse columns that have not one entry per row, which the constructors by kind have checked in full."""
-        if not isinstance(self.scores, Tensor) or not self.scores.is_floating_point() or not self.scores.dim():
-            raise refuse("floating scores", shown(self.scores), "make them with from_logits, from_probs or a sibling")
+        scores = self.scores
+        if not isinstance(scores, Tensor) or not scores.is_floating_point() or not scores.dim():
+            raise refuse("floating scores", shown(scores), "make them with from_logits, from_probs or a sibling")
         columns = self._columns()
         for name, column in {**columns.pop("features", {}), **columns}.items():
-            if len(column) != len(self):
-                raise refuse(f"{len(self)} entries of {name}", str(len(column)), "pass one entry a row")
+            if len(column) != len(scores):
+                raise refuse(f"{len(scores)} entries of {name}", str(len(column)), "pass one entry a row")
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -159,11 +160,12 @@ class Record(ABC):
     @property
     def counted(self) -> Self:
         """The rows whose weight is not 0."""
-        return self if self.count == len(self) else self._positive
+        return self if self.weights is None or bool((self.weights > 0).all()) else self._positive
 
     @cached_property
     def _positive(self) -> Self:
-        return self.selected(self.row_weights > 0)
+        assert self.weights is not None
+        return self.selected(self.weights > 0)
 
     def stored(self, *, text: bool) -> dict[str, Any]:
         """Return the record as arrays under the names that files have for them.
@@ -199,9 +201,9 @@ def checked_columns(scores: Tensor, *, groups: Any = None, weights: Any = None, 
     """
     rows = len(scores)
     return {
-        "groups": check_groups(groups, rows=rows),
+        "groups": None if groups is None else check_groups(groups, rows=rows),
         "weights": None if weights is None else check_weights(weights, rows=rows, device=scores.device),
-        "features": check_features(features, rows=rows),
+        "features": None if features is None else check_features(features, rows=rows),
     }
 
 
@@ -292,8 +294,6 @@ def check_features(features: Any, *, rows: int) -> dict[str, Column] | None:
     Raises:
         InputError: If a name is no text, or a column has not one number or name per row.
     """
-    if features is None:
-        return None
     if not isinstance(features, Mapping) or not all(isinstance(name, str) and name for name in features):
         raise refuse("features as a dict of name → column", shown(features), 'pass a dict such as {"age": ages}')
     return {name: check_column(one, name=f"the feature {name!r}", rows=rows) for name, one in features.items()} or None
