@@ -47,6 +47,7 @@ def test_the_index_is_what_the_records_give() -> None:
     assert made == (index.FOLDER / "index.json").read_text(encoding="utf-8"), "python -m papers.index"
     for claim in json.loads(made)["claims"]:
         assert {line["verdict"] for line in claim["lines"]} <= set(VERDICTS)
+        assert claim["lines"], f"claim {claim['number']} has no place, not even one that was not run"
 
 
 def test_claims_name_measures_places_and_objectives_that_there_are() -> None:
