@@ -10,13 +10,13 @@ import torch
 from calibrant import Pairs, Predictions
 from calibrant.binning import EqualMass, EqualWidth
 from calibrant.calibrators import TemperatureScaling
+from calibrant.evaluate.tables import Row
 from calibrant.metrics import ECE, Accuracy
 from calibrant.plot.diagrams import Diagram, diagram_of
 from calibrant.report.advice import MARGIN, row_of, side_of_confidence, verdict_of
 from calibrant.report.finding import Finding, diagnose
 from calibrant.report.model import Model, Picture
 from calibrant.report.sections import page_of, worst_bins
-from calibrant.report.tables import Row
 
 
 def random_predictions(*, rows: int = 500, classes: int = 4, seed: int = 0) -> Predictions:

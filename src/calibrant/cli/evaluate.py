@@ -17,8 +17,8 @@ from calibrant.errors import InputError, LeakError
 if TYPE_CHECKING:
     from calibrant.data.predictions import Predictions
     from calibrant.evaluate.compare import Comparison
+    from calibrant.evaluate.tables import Row
     from calibrant.metrics import Metric
-    from calibrant.report.tables import Row
 
 MOST_GROUPS = 200  # a column of distinct values, such as an id, is no grouping; and every group costs a panel
 SMALL_VALUES = 0.01  # below, a row is printed with five decimals
@@ -81,13 +81,16 @@ def evaluate(
         raise InputError("--metric and --by have no effect with --multilabel; leave them out")
 
     from calibrant.evaluate import label_table
-    from calibrant.report.model import in_one_line
-    from calibrant.report.tables import measure
+    from calibrant.evaluate.tables import measure
 
     chosen = [parse_metric(text) for text in metric or []] or None
     fitted = options.load_calibrator(calibrator, several=multilabel)
-    name = None if fitted is None else in_one_line(fitted)
-    notes = [] if name is None else [f"after: {name}"]
+    name, notes = None, list[str]()
+    if fitted is not None:
+        from calibrant.report.model import in_one_line
+
+        name = in_one_line(fitted)
+        notes = [f"after: {name}"]
     rows, tables = list["Row"](), dict[tuple[str, str, str | None], Any]()
     features = [] if multilabel else [*options.names_in(by), *options.feature_names(fitted)]
     for source in sources:
@@ -130,9 +133,9 @@ def _streamed_rows(
 ) -> Iterator[Row]:
     """Yield figures over the splits of streamed data, before and after a calibrator."""
     from calibrant import scale
+    from calibrant.evaluate.tables import panel_rows
     from calibrant.metrics import SumMetric
     from calibrant.report.model import as_text
-    from calibrant.report.tables import panel_rows
 
     metrics = chosen or scale.sum_metrics()
     if strange := [one for one in metrics if not isinstance(one, SumMetric)]:

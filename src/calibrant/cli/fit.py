@@ -17,8 +17,8 @@ from calibrant.errors import InputError
 
 if TYPE_CHECKING:
     from calibrant.calibrators.auto import Evidence
+    from calibrant.evaluate.tables import Row
     from calibrant.metrics import Metric
-    from calibrant.report.tables import Row
 
 ADVICE = "evaluate it on others, with `calibrant evaluate FILE --calibrator C{}`."
 Calibrator = Annotated[str, typer.Argument(help="A calibrator that `calibrant fit` saved.")]
@@ -110,9 +110,9 @@ def fit(
 
 def _figures(data: Any, calibrator: Any, *, file: str, split: str) -> list[Row]:
     """Return the figures of rows before and after a calibrator: of one class accuracy, NLL and ECE, of several labels all."""
+    from calibrant.evaluate.tables import measure
     from calibrant.metrics import ECE, NLL, Accuracy
     from calibrant.report.model import in_one_line
-    from calibrant.report.tables import measure
 
     metrics: list[Metric] | None = None if calibrator.multi_label else [Accuracy(), NLL(), ECE()]
     after = data.calibrated_by(calibrator, allow_fit_rows=True)

@@ -247,9 +247,11 @@ def make_calibrator(name: str, *, features: list[str] | None = None) -> Calibrat
 
 def feature_names(calibrator: Any) -> list[str]:
     """Return the names of the features that a calibrator, or one of its parts, goes by; none of None."""
+    if calibrator is None:
+        return []
     from calibrant.calibrators.groups import feature_names
 
-    return [] if calibrator is None else feature_names(calibrator)
+    return feature_names(calibrator)
 
 
 @contextmanager

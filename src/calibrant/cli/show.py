@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from calibrant.evaluate.multilabel import LabelTable
-    from calibrant.report.tables import Row
+    from calibrant.evaluate.tables import Row
 
 MOST_LABELS = 20  # in the table of a terminal
 NARROW = 72  # columns of a terminal below which intervals and limits are left out
@@ -72,11 +72,10 @@ def working(what: str) -> Iterator[None]:
     """Show that ``what`` is going on, on stderr and only to a person."""
     from calibrant._core.warn import PROGRESS
 
-    screen = console(err=True)
-    if not screen.is_terminal or PROGRESS.get() is not None:
+    if not sys.stderr.isatty() or PROGRESS.get() is not None:
         yield
         return
-    with screen.status(printable(what)) as status:
+    with console(err=True).status(printable(what)) as status:
         token = PROGRESS.set(lambda line: status.update(f"{what}: {line}"))
         try:
             yield

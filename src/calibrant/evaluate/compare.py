@@ -214,8 +214,7 @@ def _test_of_decisions(metric: MeanMetric, a: Data, b: Data, *, level: float) ->
     References:
         McNemar 1947.
     """
-    from scipy.special import betaincinv
-    from scipy.stats import binomtest
+    from scipy.special import bdtr, betaincinv
 
     difference = (metric.rows(b) - metric.rows(a)).cpu()
     test = paired_test(difference, groups=a.groups, level=level, weight=a.weights)
@@ -223,7 +222,7 @@ def _test_of_decisions(metric: MeanMetric, a: Data, b: Data, *, level: float) ->
     differing = more + less
     if a.groups is not None or a.weights is not None or not 0 < differing < FEWEST_COMPARED:
         return test
-    p_value, tail = float(binomtest(more, differing).pvalue), (1 - level) / 2
+    p_value, tail = min(1.0, 2 * float(bdtr(min(more, less), differing, 0.5))), (1 - level) / 2
     ends = (
         float(betaincinv(more, less + 1, tail)) if more else 0.0,
         float(betaincinv(more + 1, less, 1 - tail)) if less else 1.0,

@@ -3,24 +3,26 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
 from calibrant._core.check import check_choice, check_count, check_number, refuse
 from calibrant.binning import Binning, EqualWidth
-from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.data.checks import Data, require_predictions, require_rows
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import fitting_weights
 from calibrant.errors import FitError, InputError
-from calibrant.losses import RowLoss
 from calibrant.metrics import ECE, NLL, Brier
 from calibrant.metrics.canonical import recalibrated_in_blocks
 from calibrant.statistics.enough import FEWEST_COMPARED, LossOfLabels, scarce_errors
 from calibrant.statistics.means import Interval, normal_quantile
 from calibrant.statistics.paired import paired_test
+
+if TYPE_CHECKING:
+    from calibrant.calibrators import Calibrator
+    from calibrant.losses import RowLoss
 
 _STEPS = 100  # of Newton's method; five to ten are needed
 # of the summed gradient at the maximum, and of the curvature there: where the maximum is at infinity, both fall together
@@ -109,8 +111,8 @@ class Refinement:
 def refinement(
     predictions: Predictions,
     *,
-    score: Literal["log", "brier"] | RowLoss = "log",
-    calibrator: Callable[[], Calibrator] | Literal["canonical"] = TemperatureScaling,
+    score: "Literal['log', 'brier'] | RowLoss" = "log",
+    calibrator: "Callable[[], Calibrator] | Literal['canonical'] | None" = None,
     folds: int = 5,
     seed: int = 0,
     level: float = 0.95,
@@ -120,9 +122,9 @@ def refinement(
     Args:
         predictions: Labelled predictions; rows of one group stay in one fold.
         score: "log" (``NLL``), "brier", or a proper loss of ``calibrant.losses`` such as ``ProperFocalLoss(2.0)``.
-        calibrator: Makes the unfitted calibrator; the richer, the closer the bound, and the more it can overfit. "canonical" is
-            the recalibration of ``CanonicalError``, a slope and a bias for each class, fitted on the blocks before a row's; all
-            figures are then of the rows after the first tenth.
+        calibrator: Makes the unfitted calibrator; None is ``TemperatureScaling``. The richer it is, the closer the bound, and the
+            more it can overfit. "canonical" is the recalibration of ``CanonicalError``, a slope and a bias for each class, fitted on
+            the blocks before a row's; all figures are then of the rows after the first tenth.
         folds: ≥ 2; not of "canonical".
         seed: Of the folds.
         level: Coverage of the interval.
@@ -152,7 +154,9 @@ def refinement(
         changed = Predictions.from_probs(recalibrated[measured], data.need_labels())
         method = "recalibrated by the blocks before"
     else:
-        changed = _cross_fitted(data, calibrator, folds=folds, seed=seed)
+        from calibrant.calibrators import TemperatureScaling
+
+        changed = _cross_fitted(data, calibrator or TemperatureScaling, folds=folds, seed=seed)
         method = f"{folds}-fold cross-fitting"
     before, after = rows_of(data).cpu(), rows_of(changed).cpu()
     share = data.row_weights / data.row_weights.sum()
@@ -165,7 +169,7 @@ def refinement(
     return Refinement(total, left, interval, gain.low > 0)
 
 
-def _cross_fitted(data: Predictions, make: Callable[[], Calibrator], *, folds: int, seed: int) -> Predictions:
+def _cross_fitted(data: Predictions, make: "Callable[[], Calibrator]", *, folds: int, seed: int) -> Predictions:
     """Return each row after a fit that has not seen it, so that the gain is not optimistic."""
     labels, weight = data.need_labels(), fitting_weights(data.weights)
     units = torch.arange(len(data))
@@ -185,9 +189,9 @@ def _cross_fitted(data: Predictions, make: Callable[[], Calibrator], *, folds: i
     return Predictions.from_logits(after, labels, groups=data.groups, unchecked_kind=True)
 
 
-def _scores_by_row(score: str | RowLoss) -> tuple[Callable[[Predictions], Tensor], LossOfLabels]:
+def _scores_by_row(score: "str | RowLoss") -> tuple[Callable[[Predictions], Tensor], LossOfLabels]:
     """Return what gives the score of each row (N,), and the loss of each label by which errors count."""
-    if not isinstance(score, RowLoss):
+    if isinstance(score, str):
         metric = NLL() if check_choice(score, name="score", choices=("log", "brier")) == "log" else Brier()
         return metric.rows, metric.of_labels
     # of a proper loss Σ_k p_k ∂loss(p, k)/∂z is 0: p itself is the minimum

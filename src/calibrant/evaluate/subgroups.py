@@ -317,7 +317,7 @@ class _Group:
         statistic for fixed probabilities). Over clusters the variance is 2 Σ r² with the cells' correlations r, and F takes χ²'s
         place.
         """
-        from scipy.stats import chi2, f
+        from scipy.special import chdtrc, fdtrc
 
         k = int(self.cells[-1]) + 1
         if k < 2:
@@ -328,12 +328,12 @@ class _Group:
         if self.units is None:
             # Σ z² is compared with (k / d) χ²_d, which has the mean k and the variance 2 k² / d
             degrees = 2 * k**2 / (2 + 1 / expected).sum()
-            return float(chi2.sf((gap**2 / noise).sum() * degrees / k, degrees))
+            return float(chdtrc(degrees, (gap**2 / noise).sum() * degrees / k))
         covariance = self.units.T @ self.units
         own = np.diag(covariance)
         # the same two moments with correlated cells: Σ r² stands for k
         degrees = k**2 / (covariance**2 / np.outer(own, own).clip(min=1e-300)).sum()
-        return float(f.sf((gap**2 / np.maximum(own, noise)).sum() / k, degrees, self.degrees))
+        return float(fdtrc(degrees, self.degrees, (gap**2 / np.maximum(own, noise)).sum() / k))
 
     def statistic(self, variance: float) -> float:
         """Return the gap over its standard error if calibrated, on the scale of the normal distribution.

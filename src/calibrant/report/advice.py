@@ -17,10 +17,10 @@ from calibrant.calibrators import Calibrator
 from calibrant.calibrators.groups import feature_names
 from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions
+from calibrant.evaluate.tables import Row
 from calibrant.metrics import NLL, Metric
 from calibrant.plot.diagrams import Diagram
 from calibrant.report.model import Model
-from calibrant.report.tables import Row
 from calibrant.report.wording import listed, lower_first, points, signed
 from calibrant.statistics.enough import scarce_errors
 from calibrant.statistics.paired import paired_test

@@ -11,9 +11,9 @@ import numpy as np
 from calibrant.data.pairs import Pairs
 from calibrant.errors import FitError
 from calibrant.evaluate import calibration_line
+from calibrant.evaluate.tables import Row
 from calibrant.plot.diagrams import Diagram, Floats, IsotonicDiagram, columns_of, diagram_of, isotonic_diagram
 from calibrant.report.model import Table, table_of_states
-from calibrant.report.tables import Row
 from calibrant.report.wording import points, signed, too_high_or_low
 from calibrant.statistics.means import Interval, normal_quantile
 

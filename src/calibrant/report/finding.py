@@ -12,6 +12,7 @@ from calibrant.calibrators import AutoCalibrator, Calibrator
 from calibrant.calibrators.auto import Evidence
 from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions
+from calibrant.evaluate.tables import Row, measure
 from calibrant.metrics import ECE, Accuracy, ClasswiseECE
 from calibrant.plot.diagrams import BINS, Diagram, diagram_of, event_pairs, is_event
 from calibrant.report.advice import (
@@ -28,7 +29,6 @@ from calibrant.report.advice import (
 from calibrant.report.events import EventFigures, event_of
 from calibrant.report.groups_report import Audit, audit_of
 from calibrant.report.model import Model, fingerprint
-from calibrant.report.tables import Row, measure
 from calibrant.report.wording import UNSEEN, counted, percent
 
 BINNING = EqualWidth(BINS)

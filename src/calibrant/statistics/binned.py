@@ -298,12 +298,19 @@ def consistency_bars(table: BinTable, *, level: float = 0.95) -> tuple[Tensor, T
     References:
         Bröcker & Smith 2007.
     """
-    from scipy.stats import binom
+    from scipy.special import bdtr, bdtrik
 
     count, mean = table.effective.cpu(), (table.sum_p / table.filled).cpu().clamp(0, 1)
     if table.weighted:
         count = torch.where(count > 0, count.round().clamp_min(1), 0)
     tail = (1 - level) / 2
-    ends = [torch.from_numpy(binom.ppf(q, count.numpy(), mean.numpy())) / count for q in (tail, 1 - tail)]
+
+    def quantile(q: float) -> Tensor:
+        n, p = count.long().numpy(), mean.numpy()
+        found = np.nan_to_num(np.ceil(bdtrik(q, n, p)))  # NaN for p = 0
+        less = np.maximum(found - 1, 0)  # bdtrik is an inverse up to rounding, which may lead beyond a whole number
+        return torch.from_numpy(np.where(bdtr(less, n, p) >= q, less, found)) / count
+
+    ends = [quantile(q) for q in (tail, 1 - tail)]
     low, high = (torch.where(count > 0, end, torch.nan) for end in ends)
     return low, high

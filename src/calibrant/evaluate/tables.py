@@ -9,9 +9,8 @@ from typing import Any
 from calibrant._core.config import json_data
 from calibrant.data.checks import Data
 from calibrant.data.multilabel import MultiLabel
-from calibrant.evaluate import default_metrics, multilabel_panel, panel
-from calibrant.evaluate.multilabel import MultiLabelRow
-from calibrant.evaluate.panel import PanelRow
+from calibrant.evaluate.multilabel import MultiLabelRow, multilabel_panel
+from calibrant.evaluate.panel import PanelRow, default_metrics, panel
 from calibrant.metrics import Metric
 
 _NOT_PERCENT = ("proper score", "ranking")  # notions whose values are no fractions, so not shown in percent
