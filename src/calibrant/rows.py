@@ -65,10 +65,11 @@ class Batch:
     def cut(self) -> "list[Batch]":
         """Return the rows in batches of 1 MiB of float64 logits, which stay in the cache, or of 256 MiB on an accelerator."""
         block = CHUNK_BYTES if self.logits.device.type == "cpu" else DEVICE_CHUNK_BYTES
-        step = max(1, block // (8 * self.logits.shape[1]))
-        if len(self) <= step:
+        rows, classes = self.logits.shape
+        step = max(1, block // (8 * classes))
+        if rows <= step:
             return [self]
-        return [self.selected(slice(start, start + step)) for start in range(0, len(self), step)]
+        return [self.selected(slice(start, start + step)) for start in range(0, rows, step)]
 
 
 class RowSource(ABC):
@@ -201,8 +202,8 @@ class MemoryRows(RowSource):
     def of_batch(cls, whole: Batch, *, cut: bool = True) -> "MemoryRows":
         """Return the rows of one checked batch, cut where it is large."""
         mass = None if whole.weights is None else float(whole.weights.sum())
-        batches, classes, device = whole.cut() if cut else [whole], whole.logits.shape[1], whole.logits.device
-        rows = cls(batches, classes=classes, count=len(whole), mass=mass, device=device)
+        batches, (count, classes) = whole.cut() if cut else [whole], whole.logits.shape
+        rows = cls(batches, classes=classes, count=count, mass=mass, device=whole.logits.device)
         rows._whole = whole
         return rows
 

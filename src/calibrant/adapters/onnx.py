@@ -52,7 +52,8 @@ def export(
     if example is None:
         if not isinstance(module, Calibrator | MultiLabelCalibrator):
             raise InputError(f"an example input for {type(module).__name__}", "none", "pass example=batch")
-        module._need_fit()
+        if not module.fitted:
+            raise module._unfitted()
         example = torch.linspace(1, 0, 2 * int(module.classes)).reshape(2, -1)  # (2, K), or (2, L) for L labels
     _write(_translate(module, example, input_name="input", output_name="logits"), path)
 
@@ -84,7 +85,8 @@ def export_served(
     """
     if not isinstance(calibrator, Calibrator | MultiLabelCalibrator):
         raise refuse("a calibrator", shown(calibrator), "load one by calibrant.load")
-    calibrator._need_fit()
+    if not calibrator.fitted:
+        raise calibrator._unfitted()
     if getattr(calibrator, "needs_features", False):
         what = f"{type(calibrator).__name__} goes by the columns of the rows"
         raise InputError(f"{what}, and ONNX models have logits alone")

@@ -8,7 +8,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from contextlib import nullcontext
-from functools import partial, reduce
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -19,10 +19,10 @@ from calibrant._core.check import as_tensor, check_floating, refuse
 from calibrant._core.config import config_of
 from calibrant._core.config import shown as settings_in_words
 from calibrant._core.notebook import to_html
-from calibrant._core.numerics import apply_in_precision
+from calibrant._core.numerics import apply_in_precision, in_row_chunks
 from calibrant._kernel import one_thread_if_small
-from calibrant.calibrators.chunks import at_least_float32, bounded, break_ties, narrowed
-from calibrant.data.leakage import Part, join_parts, part_of, row_hashes, sketch_of
+from calibrant.calibrators.chunks import bounded, break_ties, narrowed
+from calibrant.data.leakage import Part, part_of, sketch_of
 from calibrant.data.pairs import Pairs
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import Features, fitting_weights, need_positive
@@ -66,9 +66,8 @@ class Learned(nn.Module, ABC):
         """Whether ``fit`` has been called."""
         return self._columns > 0
 
-    def _need_fit(self) -> None:
-        if not self.fitted:
-            raise NotFittedError(f"a fitted {type(self).__name__}", "an unfitted one", "call fit first")
+    def _unfitted(self) -> NotFittedError:
+        return NotFittedError(f"a fitted {type(self).__name__}", "an unfitted one", "call fit first")
 
     def check_input(self, logits: Tensor) -> None:
         """Raise unless the calibrator is fitted and ``logits`` are (N, K) floating with K as fitted.
@@ -80,7 +79,8 @@ class Learned(nn.Module, ABC):
             NotFittedError: Before ``fit``.
             InputError: If K differs from the data of ``fit``.
         """
-        self._need_fit()
+        if not self._columns:
+            raise self._unfitted()
         remedy = "convert with torch.as_tensor(logits), or use predict_proba(logits)"
         check_floating(logits, name="logits", remedy=remedy, of="the calibrator", home=self.classes)
         if logits.dim() != 2 or logits.shape[1] != self._columns:
@@ -123,7 +123,8 @@ class Learned(nn.Module, ABC):
         """
         from calibrant.calibrators.saved import save_calibrator
 
-        self._need_fit()
+        if not self.fitted:
+            raise self._unfitted()
         save_calibrator(self, path)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
@@ -203,9 +204,9 @@ class Calibrator(Learned):
         else:
             rows = logits if isinstance(logits, RowSource) else MemoryRows.of(logits, labels, weights=weights)
         with torch.no_grad(), one_thread_if_small(rows.count * rows.classes):
-            self._learn(rows)
-            sketch = sketch_of(reduce(join_parts, rows.uncut.collected(_hashed)), rows.count)
-            self.fit_rows = sketch.to(rows.device)
+            self._fit(rows)
+            self._note(rows)
+            self.fit_rows = sketch_of(rows.uncut.total(_hashed), rows.count).to(rows.device)
         self.class_names = tuple(getattr(logits, "class_names", None) or ())
         return self
 
@@ -242,19 +243,27 @@ class Calibrator(Learned):
         autocast = not torch.compiler.is_compiling() and torch.amp.is_autocast_available(kind)
         # a matrix product in bfloat16 has three digits, which a calibrated probability does not survive
         with torch.autocast(kind, enabled=False) if autocast else nullcontext():
-            wide = bounded(at_least_float32(logits))
+            if logits.dtype.itemsize < torch.float32.itemsize:
+                if features is None:  # a few rows at a time, since in 32 bits all would take twice the memory
+                    return in_row_chunks(self._in_16_bits, logits)
+                return self._in_16_bits(logits, features)
+            wide = bounded(logits)
             answer = self._transform(wide) if features is None else self._transform_with(wide, features)
+        return logits if answer is wide else answer
+
+    def _in_16_bits(self, logits: Tensor, features: Features | None = None) -> Tensor:
+        """Return what ``forward`` does of logits in 16 bits: computed in 32, and narrowed so that no decision changes."""
+        wide = bounded(logits)
+        answer = self._transform(wide) if features is None else self._transform_with(wide, features)
         if answer is wide:
             return logits
-        if wide.dtype == logits.dtype:
-            return answer
         answer = narrowed(answer, logits.dtype)
         # where 16 bits round two classes to one value
         return break_ties(answer, logits.argmax(dim=1, keepdim=True)) if self.preserves_argmax else answer
 
 
 def _hashed(batch: Batch) -> Part:
-    return part_of(row_hashes(batch.logits, batch.labels))
+    return part_of(batch.logits, batch.labels)
 
 
 class Certified(Calibrator):

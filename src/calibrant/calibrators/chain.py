@@ -56,7 +56,8 @@ class Chain(Calibrator):
             NotFittedError: Before ``fit``.
             InputError: If not exactly one stage is a ``PriorShift``.
         """
-        self._need_fit()
+        if not self.fitted:
+            raise self._unfitted()
         shifts = [stage for stage in self.parts() if isinstance(stage, PriorShift)]
         if len(shifts) != 1:
             raise refuse("one PriorShift among the stages", str(len(shifts)), "chain a calibrator and one PriorShift()")

@@ -32,22 +32,21 @@ def wrong_mass(batch: Batch) -> Tensor:
 
 def with_logits(batch: Batch, change: Callable[..., Tensor], *parameters: float) -> Batch:
     """Return the rows with ``change(logits, *parameters)`` for their logits, which are not rounded to 16 bits in between."""
-    return replace(batch, logits=change(at_least_float32(batch.logits), *parameters))
-
-
-def at_least_float32(logits: Tensor) -> Tensor:
-    """Return logits in 32 bits or more."""
-    return logits.float() if logits.dtype.itemsize < torch.float32.itemsize else logits
+    z = batch.logits
+    wide = z.float() if z.dtype.itemsize < torch.float32.itemsize else z
+    return replace(batch, logits=change(wide, *parameters))
 
 
 def bounded(logits: Tensor) -> Tensor:
-    """Return ``logits`` (N, K), in 32 bits or more, as rows within ±``CERTAIN``, so that products with them do not overflow.
+    """Return ``logits`` (N, K) in 32 bits or more, as rows within ±``CERTAIN``, so that products with them do not overflow.
 
     Rows whose largest logit lies beyond are moved, which keeps their decision; classes further below it have no probability
     anyway. All others are returned as they are, since a constant of a row counts for maps of raw logits.
     """
     # The root of the sum of squares is at least the largest entry, and takes one pass. Elsewhere reading a value would synchronise
     # with the device, or could not be traced.
+    if logits.dtype.itemsize < torch.float32.itemsize:
+        logits = logits.float()
     readable = logits.device.type == "cpu" and not torch.compiler.is_compiling()
     if readable and float(torch.linalg.vector_norm(logits.detach())) <= CERTAIN:
         return logits

@@ -11,7 +11,7 @@ from calibrant._core.check import check_number, refuse
 from calibrant._kernel import one_thread_if_small
 from calibrant.calibrators.base import Calibrator, Learned
 from calibrant.calibrators.one_vs_rest import PlattScaling
-from calibrant.data.leakage import part_of, row_hashes, sketch_of
+from calibrant.data.leakage import part_of, sketch_of
 from calibrant.data.multilabel import MultiLabel, label_names
 from calibrant.data.record import fitting_weights, need_positive
 from calibrant.rows import MemoryRows
@@ -121,7 +121,7 @@ class MultiLabelCalibrator(Learned):
         data = _fitting_rows(predictions)
         with torch.no_grad(), one_thread_if_small(data.logits.numel()):
             self._fit(data)
-            self.fit_rows = sketch_of(part_of(row_hashes(data.as_classes)), len(data)).to(data.logits.device)
+            self.fit_rows = sketch_of(part_of(data.as_classes), len(data)).to(data.logits.device)
         return self
 
     def _fit(self, data: MultiLabel) -> None:

@@ -80,7 +80,7 @@ class TemperatureScaling(Tempered, Certified):
         super().__init__()
         self.criterion = criterion
         self.binning = None if binning is None else as_binning(binning, name="binning")
-        self.grid = check_grid(criterion, grid)
+        self.grid = None if criterion is None and grid is None else check_grid(criterion, grid)
         self.prior = None if prior is None else check_number(prior, name="prior", low=0, open_low=True)
         if prior is not None and (criterion == "ece" or grid is not None):
             raise refuse("prior with the continuous fit by log-loss", "criterion or grid beside it", "leave one out")
@@ -97,7 +97,7 @@ class TemperatureScaling(Tempered, Certified):
         self.certificate = torch.tensor(certificate, dtype=torch.float64, device=rows.device)
 
     def _transform(self, logits: Tensor) -> Tensor:
-        return self._tempered(logits)
+        return logits * torch.exp(-self.log_temperature).to(logits.dtype)
 
 
 def fit_temperature(rows: RowSource, prior: float | None, *, start: float = 0.0) -> float:
@@ -178,5 +178,7 @@ def _mass(batch: Batch) -> Tensor:
 
 def _moments(batch: Batch, beta: float) -> Tensor:
     """Return the weighted sums of mean and variance of d = z − max z under softmax(βd), and of d at the label (3,)."""
-    check_label_logits(batch)
-    return temperature_moments(batch.logits, batch.labels, batch.weights, beta)
+    sums = temperature_moments(batch.logits, batch.labels, batch.weights, beta)
+    if sums[2] == -torch.inf:
+        check_label_logits(batch)
+    return sums

@@ -9,12 +9,12 @@ sample of all. So of millions of rows a leak is found where these are more than 
 """
 
 import math
+from dataclasses import dataclass
 from functools import cache
 
 import torch
 from torch import Tensor
 
-from calibrant._core.numerics import row_chunks
 from calibrant.errors import LeakError
 
 _KEPT = 1 << 16  # hashes of each resolution, and rows that are hashed at once
@@ -28,7 +28,24 @@ _SHARE, _FEWEST = 0.01, 8  # a leak is more than one row in a hundred, and eight
 _UNSEEN = 3  # outputs that may occur twice though none did: the rule of three
 _HEADER = 4  # of a resolution's block: largest hash, rows and twice-seen outputs up to it, entries that follow
 
-Part = tuple[tuple[Tensor, Tensor], ...]  # of each resolution distinct hashes, ascending, and how often each occurred
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """What is kept of some fitted rows; parts add.
+
+    Args:
+        kept: Of each resolution distinct hashes, ascending, and how often each occurred.
+    """
+
+    kept: tuple[tuple[Tensor, Tensor], ...]
+
+    def __add__(self, other: "Part") -> "Part":
+        joined = []
+        for (a, times_a), (b, times_b) in zip(self.kept, other.kept, strict=True):
+            values, index = torch.unique(torch.cat([a, b]), return_inverse=True)
+            times = torch.zeros_like(values).index_add_(0, index, torch.cat([times_a, times_b]))
+            joined.append((values[:_KEPT], times[:_KEPT]))
+        return Part(tuple(joined))
 
 
 def row_hashes(logits: Tensor, labels: Tensor | None = None) -> Tensor:
@@ -36,38 +53,26 @@ def row_hashes(logits: Tensor, labels: Tensor | None = None) -> Tensor:
     spaced = slice(None, None, -(-len(logits) // _KEPT) or 1)
     logits, labels = logits[spaced], None if labels is None else labels[spaced]
     step = -(-logits.shape[1] // _COLUMNS)
-    found = []
-    for rows in row_chunks(*logits.shape, device=logits.device):
-        top = logits[rows].amax(dim=1, keepdim=True).double()
-        below = (logits[rows, ::step].double() - top).nan_to_num(nan=0.0, neginf=-torch.inf)
-        cells = [
-            (below * 2.0**bits).round().clamp_min(_FARTHEST).long() for bits in _BITS_OF_FEW.get(logits.shape[1], _BITS)
-        ]
-        found.append(torch.stack([(one * odd_numbers(one.shape[1]).to(one.device)).sum(dim=1) for one in cells]).cpu())
-    mixed = torch.cat(found, dim=1)
+    top = logits.amax(dim=1, keepdim=True).double()
+    below = (logits[:, ::step].double() - top).nan_to_num(nan=0.0, neginf=-torch.inf)
+    factors, sizes = odd_numbers(below.shape[1]).to(below.device), _BITS_OF_FEW.get(logits.shape[1], _BITS)
+    cells = [(below * 2.0**bits).round().clamp_min(_FARTHEST).long() for bits in sizes]
+    mixed = torch.stack([(one * factors).sum(dim=1) for one in cells]).cpu()
     # products carry upwards only: without the shift the lower bits would depend on the lower bits of the cells alone
     bare = ((mixed ^ (mixed >> 29)) * odd_numbers(1)) >> _LABEL_BITS << _LABEL_BITS
     return bare if labels is None else bare | ((labels.cpu().long() * odd_numbers(1)) >> 40 & ((1 << _LABEL_BITS) - 1))
 
 
-def part_of(hashes: Tensor) -> Part:
-    """Return what is kept of rows with these hashes (R, N)."""
-    return tuple(_smallest(*torch.unique(one, return_counts=True)) for one in hashes)
-
-
-def join_parts(left: Part, right: Part) -> Part:
-    """Return what is kept of the rows of both."""
-    joined = []
-    for (a, times_a), (b, times_b) in zip(left, right, strict=True):
-        values, index = torch.unique(torch.cat([a, b]), return_inverse=True)
-        joined.append(_smallest(values, torch.zeros_like(values).index_add_(0, index, torch.cat([times_a, times_b]))))
-    return tuple(joined)
+def part_of(logits: Tensor, labels: Tensor | None = None) -> Part:
+    """Return what is kept of fitted rows ``logits`` (N, K) with ``labels`` (N,) or without."""
+    found = (torch.unique(one, return_counts=True) for one in row_hashes(logits, labels))
+    return Part(tuple((values[:_KEPT], times[:_KEPT]) for values, times in found))
 
 
 def sketch_of(part: Part, rows: int) -> Tensor:
     """Return the sketch (int64), as ``Calibrator.fit_rows``, of so many fitted rows of which ``part`` was kept."""
     blocks = [torch.tensor([rows])]
-    for values, times in part:
+    for values, times in part.kept:
         single, last = values[times == 1], values[-1] if len(values) == _KEPT else torch.iinfo(torch.int64).max
         header = torch.tensor([int(last), int(times.sum()), int((times == 2).sum()), len(single)])
         blocks += [header, single]
@@ -104,10 +109,6 @@ def check_not_fitted_on(logits: Tensor, sketch: Tensor, labels: Tensor | None = 
             got = f"{hits} of {len(seen)} rows that also occur among the fitting rows"
             remedy = "evaluate on rows that it was not fitted on, or pass allow_fit_rows=True"
             raise LeakError("data that were not fitted on", got, remedy)
-
-
-def _smallest(values: Tensor, times: Tensor) -> tuple[Tensor, Tensor]:
-    return values[:_KEPT], times[:_KEPT]
 
 
 @cache

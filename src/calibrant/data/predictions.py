@@ -3,7 +3,7 @@
 The kind of input is named by the constructor (``from_logits``, ``from_probs`` …), never guessed, and checked once, here.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Self, Unpack
@@ -353,16 +353,16 @@ def _rows_of(
     """Return scores (N, K) that passed ``check``, and the fields of the record, from what a constructor was given."""
     if labels is not None:
         labels = as_tensor(labels if class_names is None else _codes(labels, class_names), name="labels")
+    fields: Mapping[str, Any] = columns
     if scores.dim() > 2 or class_dim != 1 or ignore_index is not None:
-        scores, labels, flat = flatten_rows(scores, labels, columns, class_dim=class_dim, ignore_index=ignore_index)
-        columns = ColumnOptions(**flat)
+        scores, labels, fields = flatten_rows(scores, labels, columns, class_dim=class_dim, ignore_index=ignore_index)
     matrix = check(scores)
     if class_names is not None and (isinstance(class_names, str) or len(set(class_names)) != matrix.shape[1]):
         raise refuse(f"{matrix.shape[1]} distinct class_names", shown(class_names), "name each class once, in order")
     if labels is not None:
         labels = check_labels(labels.to(matrix.device), rows=len(matrix), classes=matrix.shape[1])
     names = None if class_names is None else tuple(class_names)
-    return matrix, {"labels": labels, "class_names": names, **checked_columns(matrix, **columns)}
+    return matrix, {"labels": labels, "class_names": names, **checked_columns(matrix, **fields)}
 
 
 def _codes(labels: Any, names: Sequence[str]) -> Any:
