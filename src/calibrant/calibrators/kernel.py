@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_number
+from calibrant._core.check import check_count, check_number
 from calibrant.calibrators.affine import AffineRows, fit_affine, full_blocks, full_sums, log_probs_of
 from calibrant.calibrators.base import Certified
 from calibrant.calibrators.chunks import check_label_logits, keep_excluded
@@ -56,7 +56,7 @@ class KernelScaling(Certified):
 
     def __init__(self, *, waves: int = 20, ridge: float = 2.0, width: float = 0.6) -> None:
         super().__init__()
-        self.waves = waves
+        self.waves = check_count(waves, name="waves")
         self.ridge = check_number(ridge, name="ridge", low=0, open_low=True)
         self.width = check_number(width, name="width", low=0, open_low=True)
 
