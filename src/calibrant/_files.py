@@ -27,7 +27,7 @@ PathLike = str | os.PathLike[str]
 SUFFIXES = (".npz", ".safetensors")
 
 
-class _Arrow:
+class _LazyArrow:
     """PyArrow and its parts, imported when first used, so that importing Calibrant does not import PyArrow."""
 
     def __getattr__(self, name: str) -> Any:
@@ -39,7 +39,7 @@ class _Arrow:
             return importlib.import_module(f"pyarrow.{name}")
 
 
-pa: Any = _Arrow()
+pa: Any = _LazyArrow()
 
 
 def as_path(path: Any, *, name: str = "path") -> Path:

@@ -263,7 +263,7 @@ def _batches_of(factor: float, data: Predictions) -> Iterator[Batch]:
     yield from Batch(data.logits, data.labels, None if data.weights is None else data.weights * factor).cut()
 
 
-def _calibrated(calibrator: Calibrator | None, data: Predictions) -> Iterator[Predictions]:
+def _apply_calibrator(calibrator: Calibrator | None, data: Predictions) -> Iterator[Predictions]:
     yield data if calibrator is None else data.calibrated_by(calibrator)
 
 
@@ -431,7 +431,7 @@ def evaluate(
     """
     chosen = tuple(sum_metrics() if metrics is None else metrics)
     uncertain = draws > 0 and not source.grouped
-    rows = source._over(partial(_calibrated, calibrator))
+    rows = source._over(partial(_apply_calibrator, calibrator))
     states = dict(zip(chosen, rows.total(_states, chosen), strict=True))
     # how the classes of a row vary together is in no table: their interval needs the rows again
     again = tuple((m, states[m]) for m in chosen if uncertain and isinstance(m, ClasswiseECE) and source.classes > 2)
@@ -440,7 +440,7 @@ def evaluate(
     )
     found = Panel()
     for metric in chosen:
-        ends = _ends(metric, states[metric], signed.get(metric), draws) if uncertain else (None,) * 4
+        ends = _interval_ends(metric, states[metric], signed.get(metric), draws) if uncertain else (None,) * 4
         low, high, null_high, null_mean = ends
         found.append(
             PanelRow(repr(metric), metric.value(states[metric]), low, high, null_high, source.count, null_mean)
@@ -456,7 +456,7 @@ def _second_look(data: Predictions, asked: Sequence[tuple[ClasswiseECE, BinTable
     return tuple(metric.signed(data, table) for metric, table in asked)
 
 
-def _ends(metric: Any, state: Any, signed: Powers | None, draws: int) -> tuple[float | None, ...]:
+def _interval_ends(metric: Any, state: Any, signed: Powers | None, draws: int) -> tuple[float | None, ...]:
     """Return both ends of a metric's interval, and its limit and mean if calibrated, from its state; None for what there is not."""
     low = high = null_high = null_mean = None
     if metric.measures_calibration:
@@ -496,11 +496,11 @@ def apply(calibrator: Calibrator, source: Batches, out: str | os.PathLike[str]) 
             raise InputError("an output other than the input", f"{shown(out)} for both", "choose another output")
     targets[0].parent.mkdir(parents=True, exist_ok=True)
     reader = replace(source.reader, split=None)
-    list(source.run(partial(_write, calibrator, reader), list(zip(source.files, targets, strict=True))))
+    list(source.run(partial(_write_rows, calibrator, reader), list(zip(source.files, targets, strict=True))))
     return targets
 
 
-def _write(calibrator: Calibrator, reader: Reader, job: tuple[Path, Path]) -> None:
+def _write_rows(calibrator: Calibrator, reader: Reader, job: tuple[Path, Path]) -> None:
     import pyarrow.parquet
 
     file, target = job

@@ -21,7 +21,7 @@ from calibrant.calibrators import (
     TemperatureScaling,
 )
 from calibrant.calibrators.auto import held_out
-from calibrant.calibrators.wrappers import lead, pairs_of, with_confidence
+from calibrant.calibrators.wrappers import lead, top_pairs, with_confidence
 from calibrant.errors import InputError
 from calibrant.metrics import ECE
 from calibrant.rows import MemoryRows, RowSource
@@ -82,7 +82,7 @@ class Memory(Calibrator):
 
 def test_answers_are_those_of_members_that_were_not_fitted_on_the_row() -> None:
     z, y = drawn(240, 6)
-    pairs = pairs_of(held_out([Identity(), Memory()], MemoryRows.of(z, y), 5))
+    pairs = top_pairs(held_out([Identity(), Memory()], MemoryRows.of(z, y), 5))
     assert len(pairs) == len(y)
     assert not bool((pairs.logits[:, 1] > 50).any())  # it is certain of every row that it was fitted on
     assert float(pairs.labels.double().mean()) == pytest.approx(float((z.argmax(1) == y).double().mean()), abs=0.02)

@@ -122,7 +122,7 @@ def renewed(thing: T) -> T:
             return [copied(item) for item in value]
         return renewed(value) if isinstance(value, nn.Module) else value
 
-    return _call(type(thing), {name: copied(value) for name, value in arguments_of(thing).items()})
+    return _construct(type(thing), {name: copied(value) for name, value in arguments_of(thing).items()})
 
 
 def build(
@@ -158,7 +158,7 @@ def build(
         remedy = f"the argument is called {near[0]}" if near else "name one of these"
         raise InputError(f"{name}({', '.join(known)})", f"the argument {unknown[0]}", remedy)
     with error_boundary(f"arguments of {name}", f"{arguments}", "see its documentation", kind=InputError):
-        return _call(cls, {key: made(value) for key, value in arguments.items()})
+        return _construct(cls, {key: made(value) for key, value in arguments.items()})
 
 
 def find_class(
@@ -236,7 +236,7 @@ def _is_record(value: object) -> bool:
     return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 
-def _call(cls: type[T], arguments: Mapping[str, Any]) -> T:
+def _construct(cls: type[T], arguments: Mapping[str, Any]) -> T:
     spread = [name for name, one in parameters_of(cls).items() if one.kind is inspect.Parameter.VAR_POSITIONAL]
     positional = arguments.get(spread[0], ()) if spread else ()
     return cls(*positional, **{name: value for name, value in arguments.items() if name not in spread})

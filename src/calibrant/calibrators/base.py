@@ -22,7 +22,7 @@ from calibrant._core.notebook import to_html
 from calibrant._core.numerics import apply_in_precision, in_row_chunks
 from calibrant._kernel import one_thread_if_small
 from calibrant.calibrators.chunks import bounded, break_ties, narrowed
-from calibrant.data.leakage import Part, part_of, sketch_of
+from calibrant.data.leakage import KeptHashes, part_of, sketch_of
 from calibrant.data.pairs import Pairs
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import Features, fitting_weights, need_positive
@@ -44,7 +44,7 @@ class Learned(nn.Module, ABC):
         self._columns = 0  # K as a plain number, so that a traced forward pass does not depend on a value
         self.register_buffer("classes", torch.tensor(0, dtype=torch.int64))
         self.register_buffer("fit_rows", torch.empty(0, dtype=torch.int64))
-        self.register_load_state_dict_post_hook(_loaded)
+        self.register_load_state_dict_post_hook(_after_loading)
         for cls in type(self).__mro__[: type(self).__mro__.index(Learned)]:
             for name, kind in inspect.get_annotations(cls).items():
                 if kind in (Tensor, "Tensor", "torch.Tensor"):  # text where annotations are not evaluated
@@ -141,7 +141,7 @@ class Learned(nn.Module, ABC):
         return self
 
 
-def _loaded(module: nn.Module, _: Any) -> None:
+def _after_loading(module: nn.Module, _: Any) -> None:
     if isinstance(module, Learned):
         module._columns = int(module.classes)
         module._update_facts()
@@ -262,7 +262,7 @@ class Calibrator(Learned):
         return break_ties(answer, logits.argmax(dim=1, keepdim=True)) if self.preserves_argmax else answer
 
 
-def _hashed(batch: Batch) -> Part:
+def _hashed(batch: Batch) -> KeptHashes:
     return part_of(batch.logits, batch.labels)
 
 

@@ -87,7 +87,7 @@ class HistogramBinning(Calibrator):
 
     def _transform_rows(self, logits: Tensor) -> Tensor:
         log_q, log_rest, decided = log_pair_of_top(logits.double())
-        target = self.confidences[_bin_of(_confidence(logits)[0], self.edges)][:, None]
+        target = self.confidences[_bin_between(_confidence(logits)[0], self.edges)][:, None]
         kept = target < 0
         log_target = torch.where(kept, log_q.gather(1, decided), target.clamp_min(0).log())
         log_others = torch.where(kept, log_rest, torch.log1p(-torch.where(kept, 0.5, target)))
@@ -106,7 +106,7 @@ def _confidences(batch: Batch) -> Tensor:
     return _confidence(batch.logits)[0]
 
 
-def _bin_of(confidence: Tensor, edges: Tensor) -> Tensor:
+def _bin_between(confidence: Tensor, edges: Tensor) -> Tensor:
     """Return the index (N,) of the bin (lo, hi] that holds each confidence; beyond the ends, that of the end."""
     return rank_in(edges[1:-1].to(confidence.device), confidence)
 
@@ -114,7 +114,7 @@ def _bin_of(confidence: Tensor, edges: Tensor) -> Tensor:
 def _bin_sums(batch: Batch, edges: Tensor) -> Tensor:
     """Return the weight of the rows and of the right ones in each bin (2, B)."""
     confidence, decided = _confidence(batch.logits)
-    index, weights = _bin_of(confidence, edges), batch.row_weights
+    index, weights = _bin_between(confidence, edges), batch.row_weights
     columns = (weights, weights * (decided == batch.labels))
     return torch.stack([torch.bincount(index, weights=one, minlength=len(edges) - 1) for one in columns])
 

@@ -126,7 +126,7 @@ class ConfidenceBinning(Calibrator):
         self.calibrator._learn(rows)
         if float(rows.total(wrong_mass)) < MIN_ERRORS:
             return
-        pairs = pairs_of(held_out([Identity(), renewed(self.calibrator)], rows, self.folds))
+        pairs = top_pairs(held_out([Identity(), renewed(self.calibrator)], rows, self.folds))
         curves = [PlattScaling(ridge=1.0), BetaCalibration(), CentredIsotonic(), SplineCalibration()]
         curve = AutoCalibrator(folds=self.folds, candidates=curves)
         curve._learn(MemoryRows.of_batch(pairs))
@@ -151,7 +151,7 @@ class ConfidenceBinning(Calibrator):
         return narrowed(binned, logits.dtype)
 
 
-def pairs_of(answers: Iterable[tuple[Batch, Tensor]]) -> Batch:
+def top_pairs(answers: Iterable[tuple[Batch, Tensor]]) -> Batch:
     """Return rows of two classes, wrong and right, with logits 0 and the log-odds of the decision's probability.
 
     Args:

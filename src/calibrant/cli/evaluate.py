@@ -241,7 +241,7 @@ def compare(
 
     with working("comparing"):
         if base is None:
-            pair = _matched(sources, reading, split=split, on=on)
+            pair = _rows_in_common(sources, reading, split=split, on=on)
         else:
             fitted = [options.load_calibrator(None if name == options.NONE else name) for name in (a, b)]
             rows = reading.rows(base, split, features=[name for one in fitted for name in options.feature_names(one)])
@@ -256,7 +256,7 @@ def compare(
     print_line(f"A: {a}\nB: {b}")
 
 
-def _matched(
+def _rows_in_common(
     sources: Sequence[options.Source], reading: options.Reading, *, split: str, on: str | None
 ) -> list[Predictions]:
     """Return the rows of two files in one order.

@@ -125,7 +125,7 @@ def _model_of(source: options.Source, reading: options.Reading, how: Fitting, sa
 
     features = [] if how.several else [*(how.by or ()), *options.feature_names(saved)]
     contents = reading.contents(source, features=features, several=how.several)
-    before, others = _rows_of(source, contents, how, saved, notes)
+    before, others = _fitting_and_test_rows(source, contents, how, saved, notes)
     calibrator = saved if saved is not None or others is None else _fitted(others, how)
     after = None if calibrator is None else before.calibrated_by(calibrator)
     name = Path(source.shown).stem
@@ -146,7 +146,9 @@ def _model_of(source: options.Source, reading: options.Reading, how: Fitting, sa
     return Model(name, before, after, calibrator, reference=reference, class_names=names, by=by, **place)
 
 
-def _rows_of(source: options.Source, contents: Contents, how: Fitting, saved: Any, notes: list[str]) -> tuple[Any, Any]:
+def _fitting_and_test_rows(
+    source: options.Source, contents: Contents, how: Fitting, saved: Any, notes: list[str]
+) -> tuple[Any, Any]:
     """Return the rows that the page shows, and those to fit on, never the same; None where there are none, or nothing is fitted."""
     splits, name = contents.splits, contents.find(how.split)
     rows, other = splits[name], how.fit_split or "val"

@@ -148,29 +148,29 @@ def print_rows(
 
 def _table_of(rows: Sequence[Row], *, wide: bool, limit: bool) -> tuple[list[str], list[list[str]]]:
     """Return header and lines of the figures of one split: each metric before and after, with intervals where there is room."""
-    states = list(dict.fromkeys(_state(row) for row in rows))
+    states = list(dict.fromkeys(_state_of_row(row) for row in rows))
     header = ["metric"]
     for state in states:
         header += ["value" if states == ["before"] else state] + ["95 %"] * wide
     body = []
     for metric in dict.fromkeys(row.metric for row in rows):
-        line = {_state(row): row for row in rows if row.metric == metric}
+        line = {_state_of_row(row): row for row in rows if row.metric == metric}
         last = list(line.values())[-1]
         body.append([last.label + " %" * last.percent])
         for state in states:
             row = line.get(state)
-            body[-1] += [_bare(row, row.value), row.interval][: 1 + wide] if row else [""] * (1 + wide)
-        body[-1] += [_bare(last, last.null_high)] * limit
+            body[-1] += [_bare_number(row, row.value), row.interval][: 1 + wide] if row else [""] * (1 + wide)
+        body[-1] += [_bare_number(last, last.null_high)] * limit
     return header + ["limit"] * limit, body
 
 
-def _state(row: Row) -> str:
+def _state_of_row(row: Row) -> str:
     if row.of_labels is not None:
         return "pooled" if row.of_labels.average == "pooled" else "mean over labels"
     return "before" if row.calibrator is None else "after"
 
 
-def _bare(row: Row, value: float | None) -> str:
+def _bare_number(row: Row, value: float | None) -> str:
     return row.shown(value).removesuffix(" %")
 
 

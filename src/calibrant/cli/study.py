@@ -96,11 +96,11 @@ def run(
             "name one study of which --only and --setting choose parts, or say --all; see calibrant study list"
         )
     kept, failed, fingerprints = Store(store), False, set[str]()
-    for file in [_read(name)] if name is not None else map(_read, _preset_names()):
+    for file in [_read_study(name)] if name is not None else map(_read_study, _preset_names()):
         if everything and file.scales and scale not in file.scales:
             say("note", f"{file.name} has no scale {scale!r}: left out")
             continue
-        chosen = _chosen(file, scale, seeds, data, objectives=only, settings=setting)
+        chosen = _chosen_study(file, scale, seeds, data, objectives=only, settings=setting)
         if dry_run:
             if not everything:
                 check_file(file, chosen)
@@ -174,16 +174,16 @@ def show(
             "figures": [{key: getattr(one, key) for key in ("name", "title", "caption", "facts")} for one in drawn]
         }
     else:
-        chosen = _chosen(_read(name), scale, seeds)
+        chosen = _chosen_study(_read_study(name), scale, seeds)
         if columns:
             chosen = replace(chosen, columns=_columns_named(columns))
         measured = collect(chosen, Store(store))
         if not measured:
             raise InputError(f"{store} has no finished runs of {chosen.name!r}; run the study first")
-        tables, sentences = _tables_of(chosen, measured)
+        tables, sentences = _study_tables(chosen, measured)
         drawn = drawings(chosen, measured) if report is not None or figures is not None else []
         if report is not None:
-            lines = summarise(measured, names=_measures(chosen))
+            lines = summarise(measured, names=_measures_of_study(chosen))
             write_page(chosen, measured, lines, report, shown=[*tables, *pictures_of(drawn)], sentences=sentences)
         if record is not None:
             record_of(chosen, measured, path=record, columns=chosen.columns)
@@ -308,7 +308,7 @@ def _run_with_bars(study: Study, store: Store, *, workers: int, accelerator: str
         bars.update(whole, description="trainings")
 
 
-def _read(name: str) -> StudyFile:
+def _read_study(name: str) -> StudyFile:
     """Return a study's file; ``"mylib:MyLoss"`` in one of the user's own is also looked for in its folder, as ``python`` does."""
     from calibrant.study.load import StudyFile
 
@@ -318,7 +318,7 @@ def _read(name: str) -> StudyFile:
     return StudyFile.read(name)
 
 
-def _chosen(file: StudyFile, scale: str, seeds: int | None, data: Path | None = None, **parts: Names) -> Study:
+def _chosen_study(file: StudyFile, scale: str, seeds: int | None, data: Path | None = None, **parts: Names) -> Study:
     """Return the study at a scale, with data from a folder, some of its parts, and so many seeds: its own, then the next numbers."""
     found = file.study(scale)
     if seeds is not None:
@@ -365,21 +365,21 @@ def _print_finished(chosen: Study, kept: Store, *, shortly: bool) -> None:
     if shortly and reports_progress():
         print_line(f"{chosen.name} is finished: calibrant study show {chosen.name}")
     elif reports_progress():
-        _print(*_tables_of(chosen, collect(chosen, kept)))
+        _print(*_study_tables(chosen, collect(chosen, kept)))
 
 
-def _tables_of(chosen: Study, measured: Sequence[Any]) -> tuple[list[Table], list[str]]:
+def _study_tables(chosen: Study, measured: Sequence[Any]) -> tuple[list[Table], list[str]]:
     """Return the tables of a study, and a sentence for each claim."""
     from calibrant.study.page import one_gamma_table, paper_tables, tables_of, verdict_sentences
     from calibrant.study.tables import summarise, verdicts_on
 
-    lines = summarise(measured, names=_measures(chosen))
+    lines = summarise(measured, names=_measures_of_study(chosen))
     tables = [*tables_of(lines, title=chosen.title, columns=chosen.columns), *paper_tables(chosen, lines)]
     tables += one_gamma_table(chosen, measured)
     return tables, verdict_sentences(verdicts_on(chosen, measured), lines)
 
 
-def _measures(chosen: Study) -> Any:
+def _measures_of_study(chosen: Study) -> Any:
     from calibrant.study.tables import measures_needed
 
     return measures_needed(chosen, chosen.columns)

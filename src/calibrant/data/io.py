@@ -25,7 +25,17 @@ from calibrant.data.mapping import Mapped
 from calibrant.data.multilabel import MISSING, MultiLabel
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import FEATURE, stored_tensor
-from calibrant.data.tables import CLASS_NAMES, Arrays, Kind, Table, Texts, as_arrow, listed, open_table, write_arrow
+from calibrant.data.tables import (
+    CLASS_NAMES,
+    Arrays,
+    Kind,
+    Table,
+    Texts,
+    abridged,
+    as_arrow,
+    open_table,
+    write_arrow,
+)
 from calibrant.errors import FileFormatError, InputError
 
 __all__ = ["read", "save_predictions"]
@@ -89,7 +99,7 @@ class Contents:
             return next(iter(self.splits))
         if split not in self.splits:
             lacking = "several splits" if split is None else f"no split {split!r}"
-            known = listed(sorted(self.splits))
+            known = abridged(sorted(self.splits))
             raise InputError(f"{self.parts[0].table.name} has {lacking}: name one of {known} by split")
         return split
 
@@ -182,7 +192,7 @@ def find_scores(table: Table, mapped: Mapped) -> Part:
         kinds = {{**PREFIXES, **WHOLE}.get(_prefix(name) or name) for name in plain_names}
         kind = mapped.kind or (kinds.pop() if len(kinds) == 1 else None)
         if kind is None:
-            raise _cannot_tell(table, f"whether {listed(chosen)} hold probabilities or logits")
+            raise _cannot_tell(table, f"whether {abridged(chosen)} hold probabilities or logits")
     else:
         families = {key: [name for name in table.names if name.startswith(key) and name != key] for key in PREFIXES}
         families |= {key: [key] for key in WHOLE if key in table.places}
@@ -200,7 +210,7 @@ def find_scores(table: Table, mapped: Mapped) -> Part:
     return Part(table, tuple(chosen), kind, spellings)
 
 
-def _plain(values: Any) -> Array:
+def _plain_array(values: Any) -> Array:
     found: Array = values.array() if isinstance(values, Texts) else values
     return found
 
@@ -218,7 +228,7 @@ def _chosen(table: Table, columns: str | Sequence[str]) -> tuple[list[str], Sequ
     if len(chosen) == 1 and "*" in chosen[0] and chosen[0] not in table.places:
         found = match_pattern(table, chosen[0])
         if not found:
-            raise InputError(f"{table.name}: no column matches {chosen[0]!r}. Columns: {listed(table.names)}")
+            raise InputError(f"{table.name}: no column matches {chosen[0]!r}. Columns: {abridged(table.names)}")
         stars = list(found)
         if chosen[0].startswith(CALIBRATED):  # p_cat of calibrated_p_cat
             stars = [star.removeprefix(_prefix(star)) for star in stars]
@@ -259,7 +269,10 @@ def _array_parts(table: Arrays, mapped: Mapped) -> list[Part]:
 
 
 def _cannot_tell(table: Table, what: str) -> InputError:
-    names, say = listed([name for name in table.names if name]), "Say --columns A,B,… --label C --kind probs|logits"
+    names, say = (
+        abridged([name for name in table.names if name]),
+        "Say --columns A,B,… --label C --kind probs|logits",
+    )
     held = "Arrays" if isinstance(table, Arrays) else "Columns"
     return InputError(f"{table.name}: cannot tell {what}. {held}: {names or 'one without a name'}. {say}")
 
@@ -282,7 +295,7 @@ def _read_part(part: Part, mapped: Mapped, labelled: bool | None, found: Content
     values = _values_of(part, held)
     if part.kind == "probs" and values.ndim == 2 and not several:
         values = _divide_rounded(values, part, notes)
-    columns: dict[str, Any] = {role: _plain(held[named[role]]) for role in ("weights", "groups") if role in named}
+    columns: dict[str, Any] = {role: _plain_array(held[named[role]]) for role in ("weights", "groups") if role in named}
     if values.ndim > 2:  # positions of one image or sequence do not vary independently
         columns.setdefault("groups", np.arange(len(values)))
     names = mapped.class_names if mapped.class_names is not None else table.class_names
@@ -297,14 +310,14 @@ def _read_part(part: Part, mapped: Mapped, labelled: bool | None, found: Content
         columns["labels"], names = _matched(part, names, values, given, what, notes)
         if "decision" in named:
             columns["decision"] = _matched(part, names, values, held[named["decision"]], "decision", [])[0]
-    columns |= {FEATURE + name: _plain(held[column]) for name, column in features.items()}
+    columns |= {FEATURE + name: _plain_array(held[column]) for name, column in features.items()}
     added = [name for name in table.names if name.startswith(CALIBRATED)]
     if added and not part.columns[0].startswith(CALIBRATED):
-        notes.append(f"{listed(added)} are not read; --columns '{CALIBRATED}*' reads them")
+        notes.append(f"{abridged(added)} are not read; --columns '{CALIBRATED}*' reads them")
 
     splits: dict[str, Any] = {part.stem.removesuffix("_") or UNNAMED: slice(None)}
     if "split" in named:
-        texts = np.char.strip(_plain(held[named["split"]]))
+        texts = np.char.strip(_plain_array(held[named["split"]]))
         if "" in texts:
             raise InputError(f"{table.name}: the column split is empty in row {int(np.argmax(texts == ''))}")
         splits = {str(split): texts == split for split in np.unique(texts)}
@@ -391,7 +404,7 @@ def _divide_rounded(probs: Array, part: Part, notes: list[str]) -> Array:
     digits = next((d for d in range(8) if (np.abs(np.round(probs, d) - probs) < 1e-9).all()), None)
     if off.max() > max(_SUM, probs.shape[1] / 2 * 10.0**-digits if digits else 0) + 1e-9:
         row = int(np.argmax(off))
-        where = f"{part.table.name}, {part.table.place(row)}: {listed(part.columns)}"
+        where = f"{part.table.name}, {part.table.place(row)}: {abridged(part.columns)}"
         raise InputError(f"{where} sum to {sums[row]:.6g}; the probabilities of a row must sum to 1")
     count = f"{int((off > _SUM).sum()):,} rows"
     notes.append(f"{count} of rounded probabilities are divided by their sums, up to {off.max():.2g} from 1")
@@ -447,7 +460,7 @@ def read_labels(mapped: Mapped, table: Table, rows: int) -> Any:
         raise _cannot_tell(other, "which column holds the labels")
     found = other.read({names[0]: "number" if mapped.multilabel else "label"})[names[0]]
     if mapped.on is not None:
-        wanted, keys = (_plain(each.read({mapped.on: "text"})[mapped.on]) for each in (table, other))
+        wanted, keys = (_plain_array(each.read({mapped.on: "text"})[mapped.on]) for each in (table, other))
         return found[find_rows(wanted, keys, on=mapped.on, name=other.name)]
     if len(found) != rows:
         raise InputError(
@@ -468,7 +481,7 @@ def refuse_other_rows(table: Table, other: Table, *, scores: Collection[str]) ->
     theirs = {name.casefold(): name for name in other.names if name not in scores}
     for name in (name for name in table.names if name not in scores and name.casefold() in theirs):
         key = theirs[name.casefold()]
-        one, two = _plain(table.read({name: "text"})[name]), _plain(other.read({key: "text"})[key])
+        one, two = _plain_array(table.read({name: "text"})[name]), _plain_array(other.read({key: "text"})[key])
         differ = np.flatnonzero(one != two) if len(one) == len(two) else [min(len(one), len(two))]
         if len(differ):
             row = int(differ[0])

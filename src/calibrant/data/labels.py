@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.data.tables import Texts, listed
+from calibrant.data.tables import Texts, abridged
 from calibrant.errors import InputError
 
 Matched = tuple[Any, Sequence[str] | None, str]  # labels (N,) as indices, the names of the classes, and a note
@@ -53,7 +53,7 @@ def match_labels(
     wrong = outside.index(True) if True in outside else 0
     may = [
         "" if numbered else f"an integer from 0 to {classes - 1}",
-        f"one of the classes {listed(names)}" if names else "",
+        f"one of the classes {abridged(names)}" if names else "",
     ]
     more = "" if names or labels[wrong].isdecimal() else "; name the classes by class_names"
     got, row = repr(texts.values[wrong]), place(_first(texts, wrong))
@@ -132,7 +132,7 @@ def _note(labels: Sequence[str], classes: Sequence[str]) -> str:
     """Return which label means which class; nothing where they are the same numbers in order."""
     numbers = [str(place) for place in range(len(classes))]
     if list(labels) != list(classes):
-        return "labels: " + listed([f"{label} means {name}" for label, name in zip(labels, classes, strict=True)])
+        return "labels: " + abridged([f"{label} means {name}" for label, name in zip(labels, classes, strict=True)])
     if list(labels) == numbers:
         return ""
-    return "classes: " + listed([f"{place} = {name}" for place, name in zip(numbers, labels, strict=True)])
+    return "classes: " + abridged([f"{place} = {name}" for place, name in zip(numbers, labels, strict=True)])

@@ -30,7 +30,7 @@ _HEADER = 4  # of a resolution's block: largest hash, rows and twice-seen output
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class KeptHashes:
     """What is kept of some fitted rows; parts add.
 
     Args:
@@ -39,13 +39,13 @@ class Part:
 
     kept: tuple[tuple[Tensor, Tensor], ...]
 
-    def __add__(self, other: "Part") -> "Part":
+    def __add__(self, other: "KeptHashes") -> "KeptHashes":
         joined = []
         for (a, times_a), (b, times_b) in zip(self.kept, other.kept, strict=True):
             values, index = torch.unique(torch.cat([a, b]), return_inverse=True)
             times = torch.zeros_like(values).index_add_(0, index, torch.cat([times_a, times_b]))
             joined.append((values[:_KEPT], times[:_KEPT]))
-        return Part(tuple(joined))
+        return KeptHashes(tuple(joined))
 
 
 def row_hashes(logits: Tensor, labels: Tensor | None = None) -> Tensor:
@@ -63,13 +63,13 @@ def row_hashes(logits: Tensor, labels: Tensor | None = None) -> Tensor:
     return bare if labels is None else bare | ((labels.cpu().long() * odd_numbers(1)) >> 40 & ((1 << _LABEL_BITS) - 1))
 
 
-def part_of(logits: Tensor, labels: Tensor | None = None) -> Part:
+def part_of(logits: Tensor, labels: Tensor | None = None) -> KeptHashes:
     """Return what is kept of fitted rows ``logits`` (N, K) with ``labels`` (N,) or without."""
     found = (torch.unique(one, return_counts=True) for one in row_hashes(logits, labels))
-    return Part(tuple((values[:_KEPT], times[:_KEPT]) for values, times in found))
+    return KeptHashes(tuple((values[:_KEPT], times[:_KEPT]) for values, times in found))
 
 
-def sketch_of(part: Part, rows: int) -> Tensor:
+def sketch_of(part: KeptHashes, rows: int) -> Tensor:
     """Return the sketch (int64), as ``Calibrator.fit_rows``, of so many fitted rows of which ``part`` was kept."""
     blocks = [torch.tensor([rows])]
     for values, times in part.kept:

@@ -246,11 +246,11 @@ def _fields(
     if isinstance(names, str) or len(set(names)) != count or not all(isinstance(one, str) and one for one in names):
         raise refuse(f"{count} distinct names, one a label", shown(names), 'pass names=["cat", "dog"] in their order')
     if labels is not None:
-        labels = _check_labels(as_tensor(labels, name="labels"), matrix.shape).to(matrix.device)
+        labels = _check_label_matrix(as_tensor(labels, name="labels"), matrix.shape).to(matrix.device)
     return {"names": tuple(names), "labels": labels, **checked_columns(matrix, **columns)}
 
 
-def _check_labels(labels: Tensor, shape: torch.Size) -> Tensor:
+def _check_label_matrix(labels: Tensor, shape: torch.Size) -> Tensor:
     """Return labels (N, L) as int64: 1, 0, or −1 where missing; not all are."""
     # whole floats too: among them NaN may stand for a missing label, and .5 for a soft one
     if labels.is_floating_point():

@@ -45,7 +45,7 @@ _FILLED = re.compile(rb"\S")
 csv.field_size_limit(_LONGEST)  # the module's own limit of 2¹⁷ characters is below a row of 10,000 classes
 
 
-def listed(names: Sequence[str]) -> str:
+def abridged(names: Sequence[str]) -> str:
     """Return names for a sentence, twelve at most."""
     return ", ".join(names[:_NAMES_SHOWN]) + (f", … ({len(names):,} in all)" if len(names) > _NAMES_SHOWN else "")
 
@@ -110,9 +110,9 @@ class Table(ABC):
         """
         for name in names:
             if name not in self.places:
-                raise InputError(f"{self.name} has no column {name!r}. Columns: {listed(self.names)}")
+                raise InputError(f"{self.name} has no column {name!r}. Columns: {abridged(self.names)}")
             if len(self.places) < len(self.names) and self.names.count(name) > 1:
-                raise InputError(f"{self.name} has two columns {name!r}. Columns: {listed(self.names)}")
+                raise InputError(f"{self.name} has two columns {name!r}. Columns: {abridged(self.names)}")
 
     def place(self, row: int) -> str:
         """Return where a row stands, for a message."""
@@ -132,7 +132,7 @@ class Arrow(Table):
     def __init__(
         self, name: str, names: Sequence[str], columns: Callable[[list[str] | None], Any], metadata: Any = None
     ) -> None:
-        super().__init__(name, names, _names_in((metadata or {}).get(CLASS_NAMES.encode())))
+        super().__init__(name, names, _header_names((metadata or {}).get(CLASS_NAMES.encode())))
         self._columns = columns
 
     def load(self, wanted: Mapping[str, Kind] | None) -> Any:
@@ -415,7 +415,7 @@ def _open_arrays(path: Path) -> Table:
         array = np.lib.format.read_array(io.BytesIO(path.read_bytes()), allow_pickle=False)
         return Arrays(shown(path.name), {"": array})
     named = read_metadata(path).get(CLASS_NAMES) if path.suffix.lower() == ".safetensors" else None
-    return Arrays(shown(path.name), read_arrays(path), _names_in(named))
+    return Arrays(shown(path.name), read_arrays(path), _header_names(named))
 
 
 def _broken(path: Path, error: Exception) -> FileFormatError:
@@ -437,7 +437,7 @@ def _open_tensors(path: Path) -> Table:
     return Arrays(shown(path.name), arrays)
 
 
-def _names_in(text: str | bytes | None) -> list[str] | None:
+def _header_names(text: str | bytes | None) -> list[str] | None:
     """Return the names in the metadata of a file; None where there are none."""
     found = None
     with suppress(ValueError, RecursionError):

@@ -133,7 +133,7 @@ def compare_all(
         ('T = 1', 'T = 2')
     """
     check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
-    pairs = {names: _pair(*(models[name] for name in names)) for names in combinations(models, 2)}
+    pairs = {names: _paired_rows(*(models[name] for name in names)) for names in combinations(models, 2)}
     chosen = {names: _applicable(*pair) if metrics is None else metrics for names, pair in pairs.items()}
     tests = {names: [_test_if_known(metric, *pairs[names], level=level) for metric in chosen[names]] for names in pairs}
     # metrics without a test take no part in the correction
@@ -159,7 +159,7 @@ def compared(
     return compare_all({names[0]: a, names[1]: b}, metrics=metrics, level=level)[names]
 
 
-def _pair(a: Data, b: Data) -> tuple[Data, Data]:
+def _paired_rows(a: Data, b: Data) -> tuple[Data, Data]:
     """Return the counted rows of both, which have the groups of either."""
     _check_same_rows(a, b)
     if a.groups is None and b.groups is not None:

@@ -156,7 +156,7 @@ def refinement(
     else:
         from calibrant.calibrators import TemperatureScaling
 
-        changed = _cross_fitted(data, calibrator or TemperatureScaling, folds=folds, seed=seed)
+        changed = _calibrated_in_folds(data, calibrator or TemperatureScaling, folds=folds, seed=seed)
         method = f"{folds}-fold cross-fitting"
     before, after = rows_of(data).cpu(), rows_of(changed).cpu()
     share = data.row_weights / data.row_weights.sum()
@@ -169,7 +169,7 @@ def refinement(
     return Refinement(total, left, interval, gain.low > 0)
 
 
-def _cross_fitted(data: Predictions, make: "Callable[[], Calibrator]", *, folds: int, seed: int) -> Predictions:
+def _calibrated_in_folds(data: Predictions, make: "Callable[[], Calibrator]", *, folds: int, seed: int) -> Predictions:
     """Return each row after a fit that has not seen it, so that the gain is not optimistic."""
     labels, weight = data.need_labels(), fitting_weights(data.weights)
     units = torch.arange(len(data))

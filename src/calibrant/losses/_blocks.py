@@ -96,10 +96,10 @@ def row_nll(logits: Tensor, labels: Tensor) -> Tensor:
 
 def smoothed_nll(logits: Tensor, labels: Tensor, uniform: float) -> Tensor:
     """Return −Σ_k t_k log p_k (N,) for the target t = (1 − u) e_y + u/K with u = ``uniform``."""
-    return by_rows(partial(_nll, uniform=uniform), logits, labels, slope=partial(_nll_slope, uniform=uniform))
+    return by_rows(partial(_block_nll, uniform=uniform), logits, labels, slope=partial(_nll_slope, uniform=uniform))
 
 
-def _nll(logits: Tensor, labels: Tensor, *, uniform: float) -> Tensor:
+def _block_nll(logits: Tensor, labels: Tensor, *, uniform: float) -> Tensor:
     index = labels[:, None]
     if torch.is_grad_enabled() and logits.requires_grad:
         nll = F.cross_entropy(logits, labels, reduction="none")

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from calibrant._core.check import check_choice, check_floating, check_number, kind_of, refuse
 from calibrant._core.config import shown
 from calibrant.losses.cross_entropy import Spread, uniform_part
-from calibrant.losses.loss import Reduction, can_be_read, check_tensors, check_weights, reduce_rows
+from calibrant.losses.loss import Reduction, can_be_read, check_loss_weights, check_tensors, reduce_rows
 from calibrant.scores import power_of_rest, weighted_nll
 
 MISSING = -1
@@ -51,7 +51,7 @@ class BinaryLoss(nn.Module, ABC):
         self.reduction: Reduction = check_choice(reduction, name="reduction", choices=get_args(Reduction))
         if pos_weight is not None:
             shape = tuple(torch.as_tensor(pos_weight).shape)[:1]
-            pos_weight = check_weights(pos_weight, name="pos_weight", per="label", shape=shape)
+            pos_weight = check_loss_weights(pos_weight, name="pos_weight", per="label", shape=shape)
         self.register_buffer("pos_weight", pos_weight)
 
     def extra_repr(self) -> str:

@@ -11,7 +11,15 @@ from torch._compile import _disable_dynamo
 from calibrant._core.check import check_count, check_floating, kind_of, refuse
 from calibrant._core.numerics import slices
 from calibrant.errors import InputError
-from calibrant.losses.loss import Loss, RowLoss, Weighted, check_range, check_tensors, check_weight_fits, check_weights
+from calibrant.losses.loss import (
+    Loss,
+    RowLoss,
+    Weighted,
+    check_loss_weights,
+    check_range,
+    check_tensors,
+    check_weight_fits,
+)
 from calibrant.losses.penalty import RowPenalty
 
 _CHUNK_BYTES = 1 << 26  # of float32 logits: 128 rows of 128k classes, enough for a matrix product to run at full speed
@@ -146,7 +154,7 @@ def _check_class_indices(hidden: Tensor, labels: Tensor, sample_weight: Tensor |
         raise refuse(f"integer labels of shape {shape}", kind_of(labels), remedy)
     if sample_weight is None:
         return
-    check_weights(sample_weight, name="sample_weight", per="sample", shape=shape)
+    check_loss_weights(sample_weight, name="sample_weight", per="sample", shape=shape)
     if sample_weight.device != labels.device:
         got = f"sample_weight on {sample_weight.device} and labels on {labels.device}"
         raise refuse("sample weights on the labels' device", got, "move them with .to(labels.device)")

@@ -97,7 +97,9 @@ class Loss(nn.Module, ABC):
         self.reduction: Reduction = check_choice(reduction, name="reduction", choices=get_args(Reduction))
         self.ignore_index = ignore_index
         # a buffer moves with the module and is saved with it
-        self.register_buffer("weight", None if weight is None else check_weights(weight, name="weight", per="class"))
+        self.register_buffer(
+            "weight", None if weight is None else check_loss_weights(weight, name="weight", per="class")
+        )
 
     def extra_repr(self) -> str:
         """Show the arguments that are not the defaults."""
@@ -452,7 +454,7 @@ def check_weight_fits(weight: Tensor, *, classes: int, device: torch.device) -> 
         raise refuse(f"class weights on the logits' device {device}", got, remedy)
 
 
-def check_weights(weight: Any, *, name: str, per: str, shape: tuple[int, ...] | None = None) -> Tensor:
+def check_loss_weights(weight: Any, *, name: str, per: str, shape: tuple[int, ...] | None = None) -> Tensor:
     """Return ``weight`` as a floating tensor of finite numbers ≥ 0, of the ``shape`` or of one axis: one weight per class, for example."""
     tensor = torch.as_tensor(weight)
     tensor = tensor if tensor.is_floating_point() else tensor.float()

@@ -28,7 +28,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.operate.bounds import share_ends
 from calibrant.operate.line import Line
-from calibrant.operate.rows import confidence_of, require_labelled
+from calibrant.operate.rows import require_labelled, row_confidence
 
 Floats = NDArray[np.float64]
 
@@ -77,7 +77,7 @@ class Abstention(nn.Module):
             chosen = predictions.predicted.cpu()
         else:
             chosen = torch.ones(len(predictions), dtype=torch.int64)
-        return torch.where(confidence_of(predictions).cpu() >= self.threshold, chosen, ABSTAIN)
+        return torch.where(row_confidence(predictions).cpu() >= self.threshold, chosen, ABSTAIN)
 
     def plain(self) -> dict[str, Any]:
         """Return the rule as JSON data; a threshold that no row reaches is null."""
@@ -135,7 +135,7 @@ def abstain(
     for name, value in (("error", error), ("coverage", coverage), ("confidence", confidence)):
         if value is not None:
             check_number(value, name=name, low=0, high=1, open_low=True, open_high=True)
-    p, wrong = confidence_of(rows).cpu().numpy(), ~rows.correct.cpu().numpy()
+    p, wrong = row_confidence(rows).cpu().numpy(), ~rows.correct.cpu().numpy()
     delta, n = 1 - confidence, len(p)
     if error is not None:
         threshold = _by_error(p, wrong, error, delta)

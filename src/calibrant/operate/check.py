@@ -141,7 +141,7 @@ def check(
         elif metric.startswith(WORST):
             found = _worst(metric.removeprefix(WORST), parts, alpha=alpha)
         else:
-            found = bounded(metric, rows, alpha=alpha)
+            found = metric_bounds(metric, rows, alpha=alpha)
         lines.append(_line(kind, metric, limit, found, alpha=alpha))
     return Check(tuple(lines), alpha)
 
@@ -191,7 +191,7 @@ class Bounds:
     note: str = ""
 
 
-def bounded(metric: str, data: Data, *, alpha: float) -> Bounds:
+def metric_bounds(metric: str, data: Data, *, alpha: float) -> Bounds:
     """Return the value of ``metric`` with its bounds.
 
     Args:
@@ -264,8 +264,8 @@ def _worst(metric: str, parts: Mapping[str, Data], *, alpha: float) -> Bounds:
     """Return the worst value over groups; to fail, one group is tested at α / groups, to pass, every group at α."""
     pick, near, far = (max, "low", "high") if LIMITED[metric] == "lower" else (min, "high", "low")
     # one bad group is enough to fail, so m groups share α; passing claims something of all, each at α (intersection–union)
-    wide = {name: bounded(metric, part, alpha=alpha / len(parts)) for name, part in parts.items()}
-    each = {name: bounded(metric, part, alpha=alpha) for name, part in parts.items()}
+    wide = {name: metric_bounds(metric, part, alpha=alpha / len(parts)) for name, part in parts.items()}
+    each = {name: metric_bounds(metric, part, alpha=alpha) for name, part in parts.items()}
     worst = pick(wide, key=lambda name: wide[name].value)
     last = pick(each, key=lambda name: getattr(each[name], far))
     low, high = sorted((pick(getattr(found, near) for found in wide.values()), getattr(each[last], far)))
@@ -325,7 +325,7 @@ def _change(metric: str, data: Data, baseline: Data, *, alpha: float) -> Bounds:
         return _change_of_log_loss(data, baseline, alpha=alpha)
     if metric not in _MEANS:
         # two intervals at α / 2 each: the difference of their ends is missed with at most α
-        new, old = (bounded(metric, rows, alpha=alpha / 2) for rows in (data, baseline))
+        new, old = (metric_bounds(metric, rows, alpha=alpha / 2) for rows in (data, baseline))
         return Bounds(new.value - old.value, new.low - old.high, new.high - old.low, new.centre - old.centre, len(data))
     sign, reach = 1 if LIMITED[metric] == "lower" else -1, 2.0 if metric == "brier" else 1.0
     rows = sign * (_rows_of_mean(metric, data) - _rows_of_mean(metric, baseline))

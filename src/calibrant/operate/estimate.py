@@ -30,11 +30,11 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import LeakError
 from calibrant.operate.line import Line
 from calibrant.operate.rows import (
-    confidence_of,
-    log_probs_of,
     matched_out_of_fold,
     require_classes,
     require_source,
+    row_confidence,
+    row_log_probs,
     temperature_of,
 )
 
@@ -182,9 +182,9 @@ def estimate(
                 "pass labelled rows of the same model",
             )
         # the basis uses the scores of one calibrator for window and reference; only the residuals are out-of-fold
-        scores, own = (confidence_of(data).cpu().numpy() for data in (window, same))
+        scores, own = (row_confidence(data).cpu().numpy() for data in (window, same))
         basis, moved, temperature = _hats(scores, own), _moved(window, same), temperature_of(known)
-    n, confidence = len(window), float(confidence_of(window).mean())
+    n, confidence = len(window), float(row_confidence(window).mean())
     right = projected(
         correctness(window, temperature), None if known is None else correctness(known, temperature), basis
     )
@@ -194,7 +194,7 @@ def estimate(
         Line("confidence − accuracy", confidence - value, confidence - high, confidence - low, n),
     ]
     # a reference of finite loss does not exclude an infinite one where the window gives some label the probability 0
-    if known is None or not bool(torch.isinf(known.nll).any() | torch.isinf(log_probs_of(window)).any()):
+    if known is None or not bool(torch.isinf(known.nll).any() | torch.isinf(row_log_probs(window)).any()):
         lost = projected(loss(window, temperature), None if known is None else loss(known, temperature), basis)
         value, low, high = (max(0.0, x) for x in lost)
         lines.append(Line("log-loss", value, low, high, n))
@@ -223,7 +223,7 @@ def _out_of_fold(reference: Predictions, calibrator: Calibrator | None) -> Predi
 def _moved(window: Predictions, reference: Predictions) -> float:
     from scipy.stats import chi2_contingency, ks_2samp
 
-    a, b = (np.asarray(confidence_of(data).cpu().numpy()) for data in (window, reference))
+    a, b = (np.asarray(row_confidence(data).cpu().numpy()) for data in (window, reference))
     counts = torch.stack([data.predicted.cpu().bincount(minlength=window.classes) for data in (window, reference)])
     table = counts[:, counts.sum(dim=0) > 0].numpy()
     decisions = float(chi2_contingency(table).pvalue) if table.shape[1] > 1 else 1.0
@@ -290,7 +290,7 @@ def projected(
 
 def correctness(data: Predictions, temperature: float) -> Figure:
     """Return the function "the decision is correct" of each row, for labels whose probabilities have this temperature."""
-    decided, log_p = data.predicted.cpu()[:, None], log_probs_of(data)
+    decided, log_p = data.predicted.cpu()[:, None], row_log_probs(data)
     p, colder = (
         torch.softmax(log_p / t, dim=1).gather(1, decided)[:, 0].numpy() for t in (temperature, temperature / _NEAR)
     )
@@ -300,7 +300,7 @@ def correctness(data: Predictions, temperature: float) -> Figure:
 
 def loss(data: Predictions, temperature: float) -> Figure:
     """Return the log-loss of each row, in nats, for labels whose probabilities have this temperature."""
-    log_p = log_probs_of(data)
+    log_p = row_log_probs(data)
     parts = []
     for part in row_chunks(*log_p.shape):
         lost = -torch.where(log_p[part] == -torch.inf, 0.0, log_p[part])  # a class with p = 0 contributes 0
@@ -325,16 +325,16 @@ def confusion_of(
     """
     classes, n = window.classes, len(window)
     # Σ p and Σ p (1 − p) of the rows decided as j: mean and variance of their count of each label
-    p = torch.softmax(log_probs_of(window) / temperature, dim=1).numpy()
+    p = torch.softmax(row_log_probs(window) / temperature, dim=1).numpy()
     mean, variance = _by_decision(window, p) / n, _by_decision(window, p * (1 - p)) / n**2
     if reference is not None:
-        counts, centres = zip(*(_decided(data) for data in (window, reference)), strict=True)
+        counts, centres = zip(*(_decision_columns(data) for data in (window, reference)), strict=True)
         share, rows = counts[0][:, None] / n, np.maximum(counts[1], 1)[:, None]
         # what the labelled rows decided as j add to the probabilities
         hits = torch.nn.functional.one_hot(reference.need_labels().cpu(), classes).numpy()
-        residual = hits - torch.softmax(log_probs_of(reference) / temperature, dim=1).numpy()
+        residual = hits - torch.softmax(row_log_probs(reference) / temperature, dim=1).numpy()
         total, squares = _by_decision(reference, residual), _by_decision(reference, residual**2)
-        away = (confidence_of(reference).cpu().numpy() - centres[1][reference.predicted.cpu().numpy()])[:, None]
+        away = (row_confidence(reference).cpu().numpy() - centres[1][reference.predicted.cpu().numpy()])[:, None]
         spread = _by_decision(reference, away**2)
         # of few rows or equal confidences a slope is not known, and the mean is taken
         known = (rows >= _A_LINE) & (spread > 1e-9 * rows)
@@ -354,8 +354,8 @@ def _by_decision(data: Predictions, rows: Floats) -> Floats:
     return np.asarray(sums.index_add(0, data.predicted.cpu(), torch.from_numpy(rows)).numpy())
 
 
-def _decided(data: Predictions) -> tuple[Floats, Floats]:
+def _decision_columns(data: Predictions) -> tuple[Floats, Floats]:
     """Return the number (K,) of rows decided as each class, and their mean confidence; 0 where there are none."""
-    one = np.stack([np.ones(len(data)), confidence_of(data).cpu().numpy()], axis=1)
+    one = np.stack([np.ones(len(data)), row_confidence(data).cpu().numpy()], axis=1)
     count, confidence = _by_decision(data, one).T
     return count, confidence / np.maximum(count, 1)

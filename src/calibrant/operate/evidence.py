@@ -83,13 +83,13 @@ class Curves:
         rows, events = p.shape
         bins = int(np.clip(rows // _A_BIN, 1, _MAX_BINS))
         edges, lines, offsets = np.full((events, bins - 1), np.inf), np.zeros((events, 2)), np.zeros((events, bins))
-        log_odds = _log_odds(p)
+        log_odds = _log_odds_of_events(p)
         for e in range(events):
             # half of the bins by rows, half by what they tell of the event: most rows are surely of another class
             told = p[:, e] * (1 - p[:, e])
             own = stratum_edges(log_odds[:, e], bins=bins, weight=1 / rows + told / max(told.sum(), 1e-300))
             edges[e, : len(own)] = own
-            lines[e] = _line(log_odds[:, e], happened[:, e])
+            lines[e] = _fitted_line(log_odds[:, e], happened[:, e])
             own = lines[e, 0] + lines[e, 1] * log_odds[:, e]
             offsets[e] = _offsets(np.searchsorted(edges[e], log_odds[:, e]), own, happened[:, e], bins)
         found = cls(edges, lines, offsets, np.zeros(bins), np.empty(0))
@@ -104,7 +104,7 @@ class Curves:
 
     def gather(self, p: Floats, happened: NDArray[np.bool_]) -> Floats:
         """Return log L(v) − log L(v_b) (E, B, 16) of rows (N, E), summed in each bin."""
-        sums, log_odds = np.zeros((*self.offsets.shape, NODES)), _log_odds(p)
+        sums, log_odds = np.zeros((*self.offsets.shape, NODES)), _log_odds_of_events(p)
         for e in range(p.shape[1]):
             index, at = self.at(e, log_odds[:, e])
             sign = np.where(happened[:, e], 1.0, -1.0)
@@ -117,10 +117,10 @@ class Curves:
 
     def expected(self, p: Floats) -> float:
         """Return Σ over rows of the probability that the decision is right, as the reference has it."""
-        return float((1 / (1 + np.exp(-self.at(0, _log_odds(p[:, 0]))[1]))).sum())
+        return float((1 / (1 + np.exp(-self.at(0, _log_odds_of_events(p[:, 0]))[1]))).sum())
 
 
-def _line(log_odds: Floats, happened: NDArray[np.bool_]) -> Floats:
+def _fitted_line(log_odds: Floats, happened: NDArray[np.bool_]) -> Floats:
     """Return a and c of the logistic regression on the log-odds (N,), with standard normal priors of a and c − 1."""
     design, line = np.stack([np.ones_like(log_odds), log_odds], axis=1), np.array([0.0, 1.0])
     for _ in range(_STEPS):  # Newton, limited as below
@@ -144,7 +144,7 @@ def _offsets(index: NDArray[np.int64], log_odds: Floats, happened: NDArray[np.bo
     return v
 
 
-def _log_odds(p: Floats) -> Floats:
+def _log_odds_of_events(p: Floats) -> Floats:
     clipped = np.clip(p, 1e-12, 1 - 1e-12)
     return np.asarray(np.clip(np.log(clipped) - np.log1p(-clipped), -_LARGEST, _LARGEST))
 

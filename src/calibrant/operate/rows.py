@@ -38,7 +38,7 @@ def require_classes(data: Data, *, what: str, name: str = "predictions", labelle
     return rows
 
 
-def confidence_of(data: Data) -> Tensor:
+def row_confidence(data: Data) -> Tensor:
     """Return the confidence (N,) float64 of the decisions, with the same operations as a deployed module."""
     if isinstance(data, Pairs) or data.given_probs is not None:
         return data.confidence.double()
@@ -81,7 +81,7 @@ def matched_out_of_fold(calibrator: Calibrator, data: Predictions) -> tuple[Pred
     return Predictions.cat(parts)[torch.cat(folds).argsort()], matched
 
 
-def log_probs_of(data: Predictions) -> Tensor:
+def row_log_probs(data: Predictions) -> Tensor:
     """Return the log-probabilities (N, K) float64 of all classes."""
     return data.logits.detach().cpu().double().log_softmax(dim=1)
 
@@ -93,7 +93,7 @@ def temperature_of(reference: Data) -> float:
     from scipy.optimize import minimize_scalar
 
     rows = torch.isfinite(reference.nll)
-    log_p, labels = log_probs_of(reference[rows]), reference[rows].need_labels().cpu()
+    log_p, labels = row_log_probs(reference[rows]), reference[rows].need_labels().cpu()
 
     def penalised(t: float) -> float:
         return float(torch.nn.functional.cross_entropy(log_p * math.exp(-t), labels, reduction="sum")) + t * t / 2
@@ -103,7 +103,7 @@ def temperature_of(reference: Data) -> float:
 
 def columns_of(data: Predictions, temperature: float = 1.0) -> Floats:
     """Return the probabilities (N, K + 1) of the decision and of the classes; equal ones but for rounding are equal."""
-    p = torch.softmax(log_probs_of(data) / temperature, dim=1)
+    p = torch.softmax(row_log_probs(data) / temperature, dim=1)
     own = p.gather(1, data.predicted.cpu()[:, None])
     return np.asarray(torch.cat([own, p], dim=1).numpy().round(9))
 

@@ -63,7 +63,7 @@ def rows_needed(
     truth, rng, rows = _lowered(p, true_ece), np.random.default_rng(seed), _START
     for _ in range(_ROUNDS):
         size = min(max(rows, _SIMULATED[0]), _SIMULATED[1])
-        samples = [_sample(p, truth, size, rng) for _ in range(draws)]
+        samples = [_drawn_pairs(p, truth, size, rng) for _ in range(draws)]
         found = [interval(ECE(), sample, level=1 - 2 * DIRECTION) for sample in samples]
         # how far the deciding bound lies from the truth, in ``power`` of the samples at most
         far = [one.high - true_ece if true_ece < ece else true_ece - one.low for one in found]
@@ -76,7 +76,7 @@ def rows_needed(
     return rows
 
 
-def _sample(p: Floats, truth: Floats, rows: int, rng: np.random.Generator) -> Pairs:
+def _drawn_pairs(p: Floats, truth: Floats, rows: int, rng: np.random.Generator) -> Pairs:
     at = rng.integers(len(p), size=rows)
     return Pairs.from_probs(p[at], (rng.random(rows) < truth[at]).astype(np.int64))
 

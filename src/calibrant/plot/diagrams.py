@@ -229,7 +229,7 @@ def isotonic_diagram(data: Data, *, draws: int = 200, seed: int = 0) -> Isotonic
         Dimitriadis, Gneiting & Jordan 2021, Stable reliability diagrams for probabilistic classifiers, PNAS.
     """
     pairs = event_pairs(labelled_rows(data))
-    p, y, weight = columns_of(pairs)
+    p, y, weight = pair_columns(pairs)
     weight = weight * (pairs.effective_count / weight.sum())
     values, code = np.unique(p, return_inverse=True)
     count, events = np.bincount(code, weight), np.bincount(code, weight * y)
@@ -261,7 +261,7 @@ def isotonic_diagram(data: Data, *, draws: int = 200, seed: int = 0) -> Isotonic
     )
 
 
-def columns_of(pairs: Pairs) -> tuple[Floats, Floats, Floats]:
+def pair_columns(pairs: Pairs) -> tuple[Floats, Floats, Floats]:
     """Return probability, outcome and weight (1 without weights) of each row as float64 arrays (N,).
 
     Args:
@@ -307,7 +307,7 @@ def risk_curve(data: Data) -> Curve:
     References:
         El-Yaniv & Wiener 2010; Geifman & El-Yaniv 2017.
     """
-    p, y, weight = columns_of(labelled_rows(data).top_label())
+    p, y, weight = pair_columns(labelled_rows(data).top_label())
     order = np.argsort(-p, kind="stable")
     covered, errors = weight[order].cumsum(), (weight * (1 - y))[order].cumsum()
     ends = np.flatnonzero(np.append(np.diff(p[order]) != 0, True))  # the last row of each confidence

@@ -60,7 +60,7 @@ def axes_of(ax: "Axes | None", *, height: float = 4.2) -> "Axes":
     return new_figure(width=4.2, height=height).add_subplot() if ax is None else ax
 
 
-def percent(value: float, _: float = 0) -> str:
+def percent_tick(value: float, _: float = 0) -> str:
     """Return a fraction as a tick label.
 
     Args:
@@ -86,7 +86,7 @@ def finish(
     if y is not None:
         ax.set_ylabel(y)
     for name in in_percent:
-        (ax.xaxis if name == "x" else ax.yaxis).set_major_formatter(percent)
+        (ax.xaxis if name == "x" else ax.yaxis).set_major_formatter(percent_tick)
     ax.set_facecolor("none")
     ax.grid(True, color=palette.grid, linewidth=0.6)
     ax.set_axisbelow(True)

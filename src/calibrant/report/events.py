@@ -12,7 +12,7 @@ from calibrant.data.pairs import Pairs
 from calibrant.errors import FitError
 from calibrant.evaluate import calibration_line
 from calibrant.evaluate.tables import Row
-from calibrant.plot.diagrams import Diagram, Floats, IsotonicDiagram, columns_of, diagram_of, isotonic_diagram
+from calibrant.plot.diagrams import Diagram, Floats, IsotonicDiagram, diagram_of, isotonic_diagram, pair_columns
 from calibrant.report.model import Table, table_of_states
 from calibrant.report.wording import points, signed, too_high_or_low
 from calibrant.statistics.means import Interval, normal_quantile
@@ -85,7 +85,7 @@ def event_of(pairs: Pairs, ece: Row, *, independent: bool) -> EventFigures:
         ece: The calibration error of the event's probability in 15 bins of equal width, with its interval and limits.
         independent: Whether rows are independent and have no weights.
     """
-    p, y, weight = columns_of(pairs)
+    p, y, weight = pair_columns(pairs)
     diagram, rows, events = diagram_of(pairs), float(weight.sum()), float(y @ weight)
     mean, brier = diagram.confidence - diagram.accuracy, float((p - y) ** 2 @ weight) / rows
     # Var (p − y) has both parts: that of p over rows, and that of the outcomes

@@ -183,8 +183,8 @@ def diagnose(model: Model, *, draws: int = 1000, margin: float = MARGIN) -> Find
         advice=advice,
         gains=gains,
         margin=margin,
-        classes=_classes(model, states),
-        words=_facts(model, states[0], audit),
+        classes=_class_figures(model, states),
+        words=_model_facts(model, states[0], audit),
         remarks=_remarks_on_weights(model.before),
         fingerprint=fingerprint(model.before),
         audit=audit,
@@ -212,7 +212,7 @@ def _state_of(model: Model, data: Data, *, draws: int) -> State:
     )
 
 
-def _classes(model: Model, states: Sequence[State]) -> list[ClassFigures]:
+def _class_figures(model: Model, states: Sequence[State]) -> list[ClassFigures]:
     """Return every class, the largest error (after calibration, else before) first."""
     rows = model.before.counted
     if not isinstance(rows, Predictions):
@@ -225,7 +225,7 @@ def _classes(model: Model, states: Sequence[State]) -> list[ClassFigures]:
     return sorted(found, key=lambda one: -(one.error_before if one.error_after is None else one.error_after))
 
 
-def _facts(model: Model, state: State, audit: Audit | None) -> list[str]:
+def _model_facts(model: Model, state: State, audit: Audit | None) -> list[str]:
     """Return the facts behind the verdict as sentences."""
     rows = f"{len(model.before.counted):,} rows"
     if model.split not in ("", "all") and not model.whole:

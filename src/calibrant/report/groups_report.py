@@ -14,7 +14,7 @@ from calibrant.data.pairs import Pairs
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate import subgroups
 from calibrant.evaluate.subgroups import Subgroup, Subgroups
-from calibrant.plot.diagrams import columns_of, event_pairs, isotonic
+from calibrant.plot.diagrams import event_pairs, isotonic, pair_columns
 from calibrant.report.advice import CHANCE, MARGIN, Advice, Verdict, commands_of
 from calibrant.report.model import Model
 from calibrant.report.wording import counted, listed, lower_first, percent, signed, too_high_or_low
@@ -215,7 +215,7 @@ def _corrected(data: Data) -> Pairs:
     """Return the rows at the frequencies that isotonic regression gives them: what the best increasing correction for all leaves."""
     # all rows, those of weight 0 too: the columns have an entry for each
     pairs = event_pairs(data)
-    p, y, weight = columns_of(pairs)
+    p, y, weight = pair_columns(pairs)
     at = np.unique(p, return_inverse=True)[1]
     count = np.maximum(np.bincount(at, weight), 1e-12)
     fitted = isotonic(np.bincount(at, weight * y) / count, count)

@@ -46,7 +46,7 @@ def page_of(found: Finding, *, prefix: str = "s", models: int = 1) -> Page:
         _bins(found, folded),
         _classes(found, prefix=prefix, panels=PANELS if models <= FEW else 0),
         _calibrator(found),
-        _record(found),
+        _record_section(found),
     ]
     how = HOW_TO_READ_AN_EVENT if event else HOW_TO_READ
     shown = [section for section in sections if section is not None]
@@ -177,7 +177,7 @@ def _calibrator(found: Finding) -> Section | None:
     return Section("The calibrator", blocks)
 
 
-def _record(found: Finding) -> Section:
+def _record_section(found: Finding) -> Section:
     split = f", split {found.model.split}" if found.model.split else ""
     lines = [
         f"Source: {found.model.file or 'in memory'}{split}",

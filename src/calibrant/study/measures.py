@@ -151,7 +151,7 @@ def _least(entries: Entries) -> Mapping[str, Any]:
     return min(entries, key=lambda entry: entry["test"]["nll"])
 
 
-def _at(part: float, name: str, *, split: str = "test") -> Callable[["FoldFits"], float]:
+def _value_at(part: float, name: str, *, split: str = "test") -> Callable[["FoldFits"], float]:
     """Return the figure ``name`` of a split, at a part of the trajectory from 0, its first entry, to 1, its last; NaN for none."""
 
     def of_fold(entries: Entries) -> float:
@@ -190,24 +190,24 @@ CURVES: Mapping[str, tuple[Measure, Callable[["FoldFits"], float]]] = {
     "nll_correct": (nats("NLL of correct samples"), lambda fits: _of_rows(fits, "nll", right=True)),
     "entropy_wrong": (nats("entropy of wrong samples"), lambda fits: _of_rows(fits, "entropy", right=False)),
     "nll_rise": (nats("rise of NLL"), _rise(lambda figures: float(figures["nll"]))),
-    "nll_middle": (nats("NLL, half-way"), _at(1 / 2, "nll")),
-    "nll_late": (nats("NLL, late"), _at(1, "nll")),
-    "nll_train_middle": (nats("NLL of training samples, half-way"), _at(1 / 2, "nll", split="train")),
-    "nll_train_late": (nats("NLL of training samples, late"), _at(1, "nll", split="train")),
+    "nll_middle": (nats("NLL, half-way"), _value_at(1 / 2, "nll")),
+    "nll_late": (nats("NLL, late"), _value_at(1, "nll")),
+    "nll_train_middle": (nats("NLL of training samples, half-way"), _value_at(1 / 2, "nll", split="train")),
+    "nll_train_late": (nats("NLL of training samples, late"), _value_at(1, "nll", split="train")),
     # the shares of wrong and correct samples add up to the whole
     **{
         f"nll_rise_{kind}": (nats(f"rise of NLL by {kind} samples"), _rise(partial(_share_of_nll, kind=kind)))
         for kind in ("wrong", "correct")
     },
     **{
-        f"entropy_{kind}_{when}": (nats(f"entropy of {kind} samples, {when}"), _at(part, f"entropy_{kind}"))
+        f"entropy_{kind}_{when}": (nats(f"entropy of {kind} samples, {when}"), _value_at(part, f"entropy_{kind}"))
         for kind, (when, part) in product(("correct", "wrong"), (("early", 0), ("late", 1)))
     },
     "ece_at_least_nll": (
         Measure("ECE at the least NLL"),
         _along(lambda entries: float(_least(entries)["test"]["ece"])),
     ),
-    "ece_late": (Measure("ECE, late"), _at(1, "ece")),
+    "ece_late": (Measure("ECE, late"), _value_at(1, "ece")),
     "ood_auroc": (
         Measure("AUROC of out-of-distribution sets"),
         lambda fits: mean_or_nan(
@@ -221,10 +221,10 @@ CURVES: Mapping[str, tuple[Measure, Callable[["FoldFits"], float]]] = {
         )
         for name, after in product(("error", "nll", "ece"), ("", " at T"))
     },
-    "classifier_norm": (nats("norm of the last layer"), _at(1, "classifier_norm", split="")),
-    "classifier_norm_early": (nats("norm of the last layer, early"), _at(0, "classifier_norm", split="")),
-    "ece_optimal_early": (Measure("ECE optimal (oracle), early"), _at(1 / 3, "optimal_ece")),
-    "ece_optimal_late": (Measure("ECE optimal (oracle), late"), _at(1, "optimal_ece")),
+    "classifier_norm": (nats("norm of the last layer"), _value_at(1, "classifier_norm", split="")),
+    "classifier_norm_early": (nats("norm of the last layer, early"), _value_at(0, "classifier_norm", split="")),
+    "ece_optimal_early": (Measure("ECE optimal (oracle), early"), _value_at(1 / 3, "optimal_ece")),
+    "ece_optimal_late": (Measure("ECE optimal (oracle), late"), _value_at(1, "optimal_ece")),
     "ece_by_ece_few": (Measure("ECE at T by ECE of few"), lambda fits: fits.after_few("by_ece")),
     "ece_binned_few": (Measure("ECE binned by few"), lambda fits: fits.after_few("binned")),
     # how much lower the ECE is with all validation samples

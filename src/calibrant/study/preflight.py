@@ -102,10 +102,10 @@ def _check_network(recipe: Recipe) -> None:
     make_optimizers(network, recipe.training)
     batch = made.sample()
     if batch is not None and recipe.model.get("type") in models.__all__:  # others may not run on the meta device
-        _check_output(network, batch, classes=sizes["classes"], name=recipe.model.get("type"))
+        _check_network_output(network, batch, classes=sizes["classes"], name=recipe.model.get("type"))
 
 
-def _check_output(network: nn.Module, batch: torch.Tensor, *, classes: int, name: Any) -> None:
+def _check_network_output(network: nn.Module, batch: torch.Tensor, *, classes: int, name: Any) -> None:
     """Raise unless the network returns logits (N, K) for ``batch``."""
     wanted, got = f"a network for samples of shape {tuple(batch.shape[1:])}", f"{name!r}, which does not"
     # torch raises many types for shapes that do not match

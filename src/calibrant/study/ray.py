@@ -55,7 +55,7 @@ def run_study_on_ray(
         for done in range(total - len(waiting) + 1, total + 1):
             (reference,), _ = ray.wait(list(tasks))
             cell = tasks.pop(reference)
-            _finish(ray, reference, f"the run of {cell.objective!r}, seed {cell.recipe.seed} to finish")
+            _await_task(ray, reference, f"the run of {cell.objective!r}, seed {cell.recipe.seed} to finish")
             yield Step(cell, cell.recipe.training.epochs, done, total)
     finally:  # on an error, or when the caller stops
         for reference in tasks:
@@ -64,7 +64,7 @@ def run_study_on_ray(
             ray.shutdown()
 
 
-def _finish(ray: Any, reference: Any, wanted: str) -> None:
+def _await_task(ray: Any, reference: Any, wanted: str) -> None:
     """Raise the error of a task as its own, without Ray's traceback, or a ``FitError`` if its worker died too often."""
     try:
         ray.get(reference)

@@ -170,10 +170,10 @@ def collect(study: Study, store: Store) -> list[Measured]:
     """
     groups = grouped(study.cells(), lambda cell: (cell.setting, cell.objective, cell.recipe.seed))
     found = [(where, [cell.recipe for cell in cells]) for where, cells in groups.items()]
-    return [_pooled(where, recipes, store) for where, recipes in found if all(map(store.finished, recipes))]
+    return [_pooled_seeds(where, recipes, store) for where, recipes in found if all(map(store.finished, recipes))]
 
 
-def _pooled(where: tuple[str, str, int], recipes: Sequence[Recipe], store: Store) -> Measured:
+def _pooled_seeds(where: tuple[str, str, int], recipes: Sequence[Recipe], store: Store) -> Measured:
     runs = [store.load(recipe) for recipe in recipes]
     # the most of any fold: what a row of validation data was used for, not what all folds add up to
     uses: dict[str, int] = {"fit the temperature": 1}

@@ -50,7 +50,7 @@ def proper_part_figure() -> Drawing:
         "Focal loss equals a proper loss applied after a map that raises confidence. Left: for p < ½ the proper part is lower "
         "than focal loss, for p > ½ higher. Right: that map in two classes; γ < 0 lowers confidence."
     )
-    return _drawing("proper-part", "Komisarenko & Kull 2024, Figure 1", caption, panels, {})
+    return _theory_drawing("proper-part", "Komisarenko & Kull 2024, Figure 1", caption, panels, {})
 
 
 def binary_fit_figure() -> Drawing:
@@ -72,7 +72,7 @@ def binary_fit_figure() -> Drawing:
         f"rounding; the printed error bound of 1e-3 is exceeded (largest here {max(fit.errors):.2e}). The printed "
         f"T = 0.36 for γ = 3 belongs to γ near 2: the nearest is {facts['nearest_T_gamma_3']:.3f}."
     )
-    return _drawing("binary-fit", "Komisarenko & Kull 2024, Figure 2", caption, panels, facts | _line_facts(fit))
+    return _theory_drawing("binary-fit", "Komisarenko & Kull 2024, Figure 2", caption, panels, facts | _line_facts(fit))
 
 
 def bounds_figure() -> Drawing:
@@ -107,7 +107,7 @@ def bounds_figure() -> Drawing:
         f"{facts['measured_low_gamma_4']:.4f} to {facts['measured_high_gamma_4']:.4f} measured "
         "(printed: 0.206 to 0.218; 0.206 belongs to |s| of about 11)."
     )
-    return _drawing("bounds", "Komisarenko & Kull 2024, Figure 3", caption, panels, facts)
+    return _theory_drawing("bounds", "Komisarenko & Kull 2024, Figure 3", caption, panels, facts)
 
 
 def _bound_facts() -> dict[str, float]:
@@ -139,7 +139,7 @@ def _several_classes_figure(classes: Literal[3, 4]) -> Drawing:
     }[classes]
     name = {3: "three-classes", 4: "four-classes"}[classes]
     source = f"Komisarenko & Kull 2024, {'Figure 6' if classes == 3 else '§3.3 (no figure)'}"
-    return _drawing(name, source, caption, (_line_panel(fit), _error_panel(fit)), _line_facts(fit))
+    return _theory_drawing(name, source, caption, (_line_panel(fit), _error_panel(fit)), _line_facts(fit))
 
 
 def minimisers_figure() -> Drawing:
@@ -160,7 +160,7 @@ def minimisers_figure() -> Drawing:
         "The probability that minimises the expected focal loss where the true probability is η: the larger γ, the nearer "
         f"to one half. At η = 0.8 and γ = 2 it is {facts['minimiser_eta_0.8_gamma_2']:.3f}."
     )
-    return _drawing("minimisers", "Mukhoti et al. 2020, Figure A.1", caption, (panel,), facts)
+    return _theory_drawing("minimisers", "Mukhoti et al. 2020, Figure A.1", caption, (panel,), facts)
 
 
 def _binary_map(q: Tensor, gamma: float) -> Tensor:
@@ -230,7 +230,7 @@ def isolines_figure() -> Drawing:
         "rounded triangles, more clearly for larger γ."
     )
     facts = {"largest_distance_of_a_minimum_on_the_grid": largest}
-    return _drawing("isolines", "Komisarenko & Kull 2024, Figure 4", caption, panels, facts)
+    return _theory_drawing("isolines", "Komisarenko & Kull 2024, Figure 4", caption, panels, facts)
 
 
 def arrows_figure() -> Drawing:
@@ -250,7 +250,7 @@ def arrows_figure() -> Drawing:
         "γ = 0.5 and γ = 2."
     )
     panels = (*mapped, *tempered)
-    return _drawing("arrows", "Komisarenko & Kull 2024, Figure 5", caption, panels, facts)
+    return _theory_drawing("arrows", "Komisarenko & Kull 2024, Figure 5", caption, panels, facts)
 
 
 def difference_figure() -> Drawing:
@@ -270,7 +270,7 @@ def difference_figure() -> Drawing:
         "where one probability is near 0, the focal map is more confident; between the centre and the corners it is less "
         "confident. (The printed title and caption have opposite signs; this is focal minus temperature.)"
     )
-    return _drawing("difference", "Komisarenko & Kull 2024, Figure 7", caption, panels, facts)
+    return _theory_drawing("difference", "Komisarenko & Kull 2024, Figure 7", caption, panels, facts)
 
 
 def _grid(steps: int, *, inside: bool = False) -> Tensor:
@@ -282,7 +282,7 @@ def _grid(steps: int, *, inside: bool = False) -> Tensor:
     return (counts + shift) / (steps + 3 * shift)
 
 
-def _drawing(name: str, source: str, caption: str, panels: Sequence[Panel], facts: dict[str, float]) -> Drawing:
+def _theory_drawing(name: str, source: str, caption: str, panels: Sequence[Panel], facts: dict[str, float]) -> Drawing:
     return Drawing(name, source, caption, tuple(panels), {1: 1, 3: 3}.get(len(panels), 2), facts)
 
 

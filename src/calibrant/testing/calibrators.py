@@ -57,35 +57,35 @@ def check_calibrator(calibrator: Calibrator, *, exact: float = _EXACT) -> None:
         _unfitted(renewed(calibrator))
         _bad_data(calibrator)
         fitted = renewed(calibrator)
-        logits, labels = _sample()
+        logits, labels = _random_rows()
         kept = logits.clone(), labels.clone()
         require(fitted.fit(logits, labels) is fitted and fitted.fitted, "fit returns self, which is then fitted")
         require(torch.equal(logits, kept[0]) and torch.equal(labels, kept[1]), "fit leaves its data as they are")
         _answers(fitted)
-        _facts(fitted)
+        _declared_facts(fitted)
         _dtypes(fitted)
         _copies(fitted)
-        _weights(calibrator, exact)
+        _weighted_fit(calibrator, exact)
         # rows split by position differ in another order, as they do where weights stand for repetitions
         _other_fits(calibrator, fitted, 1e-5 if exact <= _EXACT else exact)
         _other_data(calibrator)
 
 
-def _sample(rows: int = 240, classes: int = _CLASSES, *, seed: int = 0) -> tuple[Tensor, Tensor]:
+def _random_rows(rows: int = 240, classes: int = _CLASSES, *, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Return over-confident logits: twice those of the true probabilities."""
     return draw(rows, classes, scale=3.0, sharp=0.5, seed=seed)
 
 
 def _unfitted(calibrator: Calibrator) -> None:
     require(not calibrator.fitted, "it is not fitted before fit")
-    require_refusal(NotFittedError, "an answer before fit", calibrator, _sample()[0])
+    require_refusal(NotFittedError, "an answer before fit", calibrator, _random_rows()[0])
     with tempfile.TemporaryDirectory() as folder:
         require_refusal(NotFittedError, "a file before fit", calibrator.save, Path(folder, "c.safetensors"))
         require(not list(Path(folder).iterdir()), "nothing is written before fit")
 
 
 def _bad_data(calibrator: Calibrator) -> None:
-    z, y = _sample()
+    z, y = _random_rows()
     one = torch.ones(len(y))
     for what, logits, labels, weight in (
         ("NaN", z.masked_fill(z > 6, math.nan), y, None),
@@ -102,7 +102,7 @@ def _bad_data(calibrator: Calibrator) -> None:
 
 
 def _answers(fitted: Calibrator) -> None:
-    logits = _sample(60, seed=1)[0]
+    logits = _random_rows(60, seed=1)[0]
     whole = fitted(logits)
     require(isinstance(whole, Tensor) and whole.shape == logits.shape, "it returns a tensor (N, K) for logits (N, K)")
     # what is answered together must not depend on who else is in the batch, as a sort or a mean over rows would make it
@@ -111,7 +111,7 @@ def _answers(fitted: Calibrator) -> None:
 
 
 def _dtypes(fitted: Calibrator) -> None:
-    logits = _sample(60, seed=1)[0]
+    logits = _random_rows(60, seed=1)[0]
     for dtype, tolerance in _ROUNDING.items():
         narrow = logits.to(dtype)
         answer = fitted(narrow)
@@ -126,10 +126,10 @@ def _dtypes(fitted: Calibrator) -> None:
         _require_numbers(fitted(torch.tensor(rows, dtype=dtype)), f"saturated rows of {dtype} give numbers")
 
 
-def _facts(fitted: Calibrator) -> None:
+def _declared_facts(fitted: Calibrator) -> None:
     for fact in ("preserves_argmax", "top_label"):
         require(isinstance(getattr(fitted, fact), bool), f"{fact} is True or False")
-    base = _sample(2000, seed=2)[0]
+    base = _random_rows(2000, seed=2)[0]
     # the decision is lost by rounding, first where logits are far apart or their dtype is narrow
     for logits in (base, base * 100, base.half(), base.float() * 40) if fitted.preserves_argmax else ():
         answer = fitted(logits)
@@ -150,9 +150,9 @@ def _copies(fitted: Calibrator) -> None:
         fitted.save(path)
         saved = load(path, classes=[type(fitted)])
         require([file.name for file in Path(folder).iterdir()] == [path.name], "save writes one file")
-    table, logits = fitted.config(), _sample(50, seed=4)[0]
+    table, logits = fitted.config(), _random_rows(50, seed=4)[0]
     require(json.loads(json.dumps(table)) == table, "its configuration is plain JSON data")
-    data, fresh = Predictions.from_logits(*_sample()), Predictions.from_logits(*_sample(seed=10))
+    data, fresh = Predictions.from_logits(*_random_rows()), Predictions.from_logits(*_random_rows(seed=10))
     for what, one in (
         ("one with its state", other),
         ("a copy moved with its model through every dtype", moved),
@@ -165,8 +165,8 @@ def _copies(fitted: Calibrator) -> None:
         require(torch.equal(fresh.calibrated_by(fitted).predicted, fresh.predicted), "predictions keep their decisions")
 
 
-def _weights(calibrator: Calibrator, exact: float) -> None:
-    logits, labels = _sample()
+def _weighted_fit(calibrator: Calibrator, exact: float) -> None:
+    logits, labels = _random_rows()
     # 0, 1 and 2: a weight of 0 must leave the row out of folds and bins, too
     times = torch.arange(len(labels)) % 3
     weighted = renewed(calibrator)
@@ -175,15 +175,15 @@ def _weights(calibrator: Calibrator, exact: float) -> None:
     except InputError:  # it refuses weights
         return
     repeated = renewed(calibrator).fit(logits.repeat_interleave(times, dim=0), labels.repeat_interleave(times))
-    fresh = _sample(50, seed=6)[0]
+    fresh = _random_rows(50, seed=6)[0]
     clause = "a row of weight w counts as w rows in the fit: multiply each row's term by its weight"
     _near(weighted(fresh), repeated(fresh), exact, clause)
 
 
 def _other_fits(calibrator: Calibrator, fitted: Calibrator, tolerance: float) -> None:
-    logits, labels = _sample()
+    logits, labels = _random_rows()
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(7))
-    probes = _sample(50, seed=6)[0]
+    probes = _random_rows(50, seed=6)[0]
     shuffled = renewed(calibrator).fit(logits[order], labels[order])
     _near(shuffled(probes), fitted(probes), tolerance, "the order of the rows does not matter to a fit")
     listed = renewed(calibrator).fit(logits.numpy(), labels.tolist())
@@ -193,18 +193,18 @@ def _other_fits(calibrator: Calibrator, fitted: Calibrator, tolerance: float) ->
         narrow, wide = (renewed(calibrator).fit(z, labels) for z in (logits.to(dtype), logits.to(dtype).double()))
         _near(narrow(probes), wide(probes), 1e-4, f"a fit on {dtype} is that on its values in float64")
     # of another number of classes first: no learned shape may survive; then of other rows, from where a search may start
-    again = renewed(calibrator).fit(*_sample(300, 3, seed=8)).fit(*_sample(seed=11)).fit(logits, labels)
+    again = renewed(calibrator).fit(*_random_rows(300, 3, seed=8)).fit(*_random_rows(seed=11)).fit(logits, labels)
     _near(again(probes), fitted(probes), 1e-4, "a second fit forgets the first")
 
 
 def _other_data(calibrator: Calibrator) -> None:
     try:
-        answer = renewed(calibrator).fit(*_sample(300, 2, seed=5))(_sample(50, 2, seed=6)[0])
+        answer = renewed(calibrator).fit(*_random_rows(300, 2, seed=5))(_random_rows(50, 2, seed=6)[0])
     except Exception as error:
         raise AssertionError(f"two classes must work, and give {type(error).__name__}: {error}") from error
     require(answer.shape == (50, 2), "the answer to two classes has two columns")
     _require_numbers(answer, "a fit on two classes gives numbers")
-    z, y = _sample()
+    z, y = _random_rows()
     excluded = z.clone()
     # in half of the rows a class is excluded, as a mask of options does; it is the label of none of them
     excluded[::2, 3] = -math.inf
@@ -222,7 +222,7 @@ def _other_data(calibrator: Calibrator) -> None:
             fresh.fit(logits, labels)
         except CalibrantError:
             continue
-        _require_numbers(fresh(_sample(50, seed=9)[0]), f"a fit on {what} gives numbers, or is refused")
+        _require_numbers(fresh(_random_rows(50, seed=9)[0]), f"a fit on {what} gives numbers, or is refused")
         if logits is excluded and fresh.preserves_argmax and not fresh.top_label:
             likeliest = float(fresh(excluded).double().softmax(dim=1)[::2, 3].max())
             require(likeliest < 0.25, "a class excluded by −inf does not become likely")

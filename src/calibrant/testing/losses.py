@@ -39,7 +39,7 @@ def check_loss(loss: Loss) -> None:
     """
     if not isinstance(loss, Loss) or loss.ignore_index != -100 or loss.weight is not None:
         raise InputError("check_loss takes a loss that extends losses.Loss, with ignore_index=-100 and without weights")
-    for clause in (_reduction, _order, _margins, _padding, _refusals, _copies):
+    for clause in (_reduction, _order, _margins, _padding, _loss_refusals, _copied_loss):
         clause(copy.deepcopy(loss))
 
 
@@ -98,7 +98,7 @@ def _padding(loss: Loss) -> None:
     require(bool((grad[::3] == 0).all()), "ignored rows have gradient 0")
 
 
-def _refusals(loss: Loss) -> None:
+def _loss_refusals(loss: Loss) -> None:
     logits, labels = draw(4, _CLASSES)
     for what, z, y in (
         ("integer logits", logits.long(), labels),
@@ -112,7 +112,7 @@ def _refusals(loss: Loss) -> None:
         require_refusal(InputError, what, loss, z, y)
 
 
-def _copies(loss: Loss) -> None:
+def _copied_loss(loss: Loss) -> None:
     logits, labels = draw(8, _CLASSES)
     try:
         again = renewed(loss)

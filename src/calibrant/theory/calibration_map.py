@@ -91,7 +91,7 @@ def _inverse(score: TrueClassScore, log_probs: Tensor, what: str) -> Tensor:
     logits = torch.empty_like(log_eta)
     for rows in row_chunks(*log_eta.shape):
         logits[rows] = _solve(score, log_eta[rows].detach(), excluded[rows])
-    log_q = _newton_step(score, log_eta, logits, excluded)
+    log_q = _log_eta_step(score, log_eta, logits, excluded)
     return log_q.masked_fill(excluded, -math.inf).to(log_probs.dtype)
 
 
@@ -156,7 +156,7 @@ def _bracketed(target: Tensor, low: Tensor, high: Tensor, current: Tensor) -> Te
     return torch.where((target >= low) & (target <= high), target, fallback)
 
 
-def _newton_step(score: TrueClassScore, log_eta: Tensor, logits: Tensor, excluded: Tensor) -> Tensor:
+def _log_eta_step(score: TrueClassScore, log_eta: Tensor, logits: Tensor, excluded: Tensor) -> Tensor:
     """Return log q (N, K) after one more, differentiable, Newton step for log h(q_j) = t + log η_j, Σ q_j = 1.
 
     With e_j = d log h / d log q at q_j and r_j = log η_j − log h(q_j): d log q_j = (r_j − m)/e_j, where m keeps Σ q_j = 1.

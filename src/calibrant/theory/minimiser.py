@@ -103,7 +103,7 @@ class _RowSearch:
 
     @classmethod
     def of(cls, score: TrueClassScore, *, decreasing: bool) -> "_RowSearch":
-        table = _signed(*_slope(score, _FINE))
+        table = _with_sign(*_slope(score, _FINE))
         threshold = _ROUNDING * table[:-1].abs()
         falls, rises = table.diff() < -threshold, (table.diff() > threshold).nonzero()
         end = int(rises[0, 0]) if len(rises) else len(table) - 1
@@ -147,7 +147,7 @@ class _RowSearch:
         vertex[special] = 0.0
         # at each logit of the special class the others follow from η_j φ′(q_j) = η_special φ′(q_special)
         sign, log_size = _slope(self.score, _SCAN)
-        target = _signed(sign[:, None], log_size[:, None] + log_eta[special] - log_eta).numpy()
+        target = _with_sign(sign[:, None], log_size[:, None] + log_eta[special] - log_eta).numpy()
         s = np.interp(-target, -self.table, self.logits)  # the table decreases; outside it, the nearest end is used
         log_q = F.logsigmoid(torch.from_numpy(s))
         log_q[:, special] = -math.inf
@@ -201,7 +201,7 @@ def _slope(score: TrueClassScore, s: Tensor) -> tuple[Tensor, Tensor]:
     return torch.sign(slope).detach(), torch.log(slope.abs().clamp_min(tiny)) - log_p
 
 
-def _signed(sign: Tensor, log_size: Tensor) -> Tensor:
+def _with_sign(sign: Tensor, log_size: Tensor) -> Tensor:
     """Return asinh(sign·exp(log_size))."""
     small = torch.asinh(torch.exp(log_size.clamp_max(20.0)))
     return sign * torch.where(log_size > 20, log_size + math.log(2), small)

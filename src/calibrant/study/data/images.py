@@ -421,7 +421,7 @@ def read_images(name: str, split: str, folder: str | None) -> tuple[np.ndarray, 
     source = SOURCES[name]
     parts = sorted(Path(folder).glob(f"{split}*.npz")) if folder is not None else []
     if parts:
-        read = [_read_part(part, source) for part in parts]
+        read = [_read_shard(part, source) for part in parts]
         return np.concatenate([pixels for pixels, _ in read]), np.concatenate([labels for _, labels in read])
     raw = raw_split(source, split, folder)
     size = (source.size, source.size)
@@ -433,7 +433,7 @@ def read_images(name: str, split: str, folder: str | None) -> tuple[np.ndarray, 
     return pixels, raw.labels
 
 
-def _read_part(part: Path, source: HubSource) -> tuple[np.ndarray, np.ndarray]:
+def _read_shard(part: Path, source: HubSource) -> tuple[np.ndarray, np.ndarray]:
     arrays, side = read_arrays(part), source.size
     pixels, labels = (arrays.get(name, np.empty(0)) for name in ("images", "labels"))
     whole = labels.ndim == 1 and labels.dtype.kind in "iu" and len(labels)
