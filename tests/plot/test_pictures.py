@@ -76,9 +76,11 @@ def test_the_area_of_a_dot_is_its_mass_and_its_shape_says_whether_it_is_off() ->
     pairs = Pairs.from_probs([0.5] * 100 + [0.9] * 50, [1, 0] * 50 + [1, 0] * 25)
     ax = Figure().add_subplot()
     draw_diagram(diagram_of(pairs), ax)
-    inside, off = ax.collections
-    assert inside.get_sizes()[0] == pytest.approx(off.get_sizes()[0] / 0.7 * 2)
-    assert len(inside.get_paths()[0].vertices) != len(off.get_paths()[0].vertices)
+    _, dots = ax.collections
+    inside, off = dots.get_sizes()
+    assert inside == pytest.approx(off / 0.7 * 2)
+    inside, off = dots.get_paths()
+    assert len(inside.vertices) != len(off.vertices)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+DOTS = "dots"  # the id of the dots of a diagram, to which the report attaches the numbers of their bins
 _LARGEST = 110.0  # area in points² of the dot of the bin with the most rows
 _SMALLEST = 9.0  # least area in points²
 
@@ -50,9 +51,9 @@ def draw_diagram(
         ax.text(0.97, 0.03, "over-confident", ha="right", va="bottom", **look)
     # the grey alone has too little contrast to be seen by all
     outline = [withStroke(linewidth=8.2, foreground=palette.faint)]
-    for b in diagram.bins:
-        bar = ax.plot([b.confidence] * 2, [b.expect_low, b.expect_high], color=palette.band, linewidth=7, zorder=2)
-        bar[0].set(solid_capstyle="butt", path_effects=outline)
+    low, high = [b.expect_low for b in diagram.bins], [b.expect_high for b in diagram.bins]
+    look = {"color": palette.band, "linewidth": 7, "zorder": 2, "path_effects": outline}
+    ax.vlines([b.confidence for b in diagram.bins], low, high, **look)
     x, y = [b.confidence for b in diagram.bins], [b.accuracy for b in diagram.bins]
     ax.plot(x, y, color=palette.ink, linewidth=0.8, zorder=3)
     draw_dots(diagram, ax, palette=palette)
@@ -62,13 +63,18 @@ def draw_diagram(
 
 def draw_dots(diagram: Diagram, ax: "Axes", *, palette: Palette = LIGHT) -> None:
     """Draw the dot of every bin: its area is proportional to the rows; a diamond lies outside what is expected if calibrated."""
+    from matplotlib.markers import MarkerStyle
+
     largest = max((b.count for b in diagram.bins), default=1)
-    for place, b in enumerate(diagram.bins):
-        marker, colour = ("D", palette.bad) if b.off else ("o", palette.good)
-        area = max(_LARGEST * b.count / largest, _SMALLEST) * (0.7 if b.off else 1.0)  # a diamond looks larger
-        dot = ax.scatter([b.confidence], [b.accuracy], s=area, marker=marker, color=colour, zorder=4, clip_on=False)
-        # the report attaches the bin's numbers to this id
-        dot.set(gid=f"bin-{place}", edgecolor=palette.ink, linewidth=0.5)
+    x, y = [b.confidence for b in diagram.bins], [b.accuracy for b in diagram.bins]
+    # a diamond looks larger
+    areas = [max(_LARGEST * b.count / largest, _SMALLEST) * (0.7 if b.off else 1.0) for b in diagram.bins]
+    colours = [palette.bad if b.off else palette.good for b in diagram.bins]
+    look: dict[str, Any] = {"edgecolor": palette.ink, "linewidth": 0.5, "zorder": 4, "clip_on": False}
+    dots = ax.scatter(x, y, s=areas, color=colours, **look)
+    shapes = [MarkerStyle("D" if b.off else "o") for b in diagram.bins]
+    dots.set_paths([shape.get_path().transformed(shape.get_transform()) for shape in shapes])
+    dots.set_gid(DOTS)
 
 
 def draw_diagrams(named: Sequence[tuple[str, Diagram]], ax: "Axes") -> "Figure":

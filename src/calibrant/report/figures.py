@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from calibrant.plot.diagrams import Diagram
-from calibrant.plot.drawing import draw_diagram, draw_dots, draw_histogram, draw_isotonic, lower_limit
+from calibrant.plot.drawing import DOTS, draw_diagram, draw_dots, draw_histogram, draw_isotonic, lower_limit
 from calibrant.plot.style import Palette, finish
 from calibrant.report.events import BARS, EventFigures
 from calibrant.report.groups_report import FIRST, Audit, off_in
@@ -187,15 +187,13 @@ def distinct(names: Sequence[str], *, width: int) -> list[str]:
     return [f"{place} {x}"[: width - 1] + "…" for place, x in enumerate(lines, 1)]
 
 
-def dot_titles(diagram: Diagram, p: str = "mean confidence", y: str = "accuracy") -> dict[str, str]:
-    """Return the tooltip of each dot, by the dot's id."""
-    return {
-        f"bin-{place}": (
-            f"{b.count:,} rows: {p} {100 * b.confidence:.2f} %, {y} {100 * b.accuracy:.2f} % "
-            f"({100 * b.expect_low:.1f} – {100 * b.expect_high:.1f} % expected if calibrated)"
-        )
-        for place, b in enumerate(diagram.bins)
-    }
+def dot_titles(diagram: Diagram, p: str = "mean confidence", y: str = "accuracy") -> list[str]:
+    """Return the tooltip of each dot."""
+    return [
+        f"{b.count:,} rows: {p} {100 * b.confidence:.2f} %, {y} {100 * b.accuracy:.2f} % "
+        f"({100 * b.expect_low:.1f} – {100 * b.expect_high:.1f} % expected if calibrated)"
+        for b in diagram.bins
+    ]
 
 
 def data_address(svg: str) -> str:
@@ -203,7 +201,7 @@ def data_address(svg: str) -> str:
     return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
 
 
-def inline_svg(figure: "Figure", *, prefix: str, titles: Mapping[str, str] | None = None) -> str:
+def inline_svg(figure: "Figure", *, prefix: str, titles: Sequence[str] = ()) -> str:
     """Return ``figure`` as an SVG element for an HTML page.
 
     matplotlib gives clip paths random ids and repeats ids from one figure to the next; here every id that is referred to
@@ -212,7 +210,7 @@ def inline_svg(figure: "Figure", *, prefix: str, titles: Mapping[str, str] | Non
     Args:
         figure: The figure.
         prefix: Prefix of all ids.
-        titles: Tooltips by the artists' ids.
+        titles: Tooltips of the dots of its diagram, in their order.
     """
     import matplotlib as mpl
 
@@ -240,10 +238,13 @@ def inline_svg(figure: "Figure", *, prefix: str, titles: Mapping[str, str] | Non
         if part.tag != "text" and (part.text or "").isspace():
             part.text = None
         part.tail = None
-        if titles and name in titles:
-            title = ElementTree.Element("title")
-            title.text = titles[name]
-            part.insert(0, title)
+        if titles and name == DOTS:
+            places = [place for place, dot in enumerate(part) if not dot.tag.endswith("}defs")]
+            for place, text in zip(places, titles, strict=True):
+                group = ElementTree.Element("g")
+                ElementTree.SubElement(group, "title").text = text
+                group.append(part[place])
+                part[place] = group
     root.attrib |= {"aria-hidden": "true", "focusable": "false"}
     return ElementTree.tostring(root, encoding="unicode")
 
