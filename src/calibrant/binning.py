@@ -131,11 +131,6 @@ class BinTable:
         return self.total if self.total > 0 else 1
 
     @property
-    def squared_shares(self) -> Tensor:
-        """(B,) float64: Σ (w_i / Σw)² over the rows of each bin: what variances of weighted means are made of."""
-        return self.squares[0] / self.mass**2
-
-    @property
     def effective(self) -> Tensor:
         """(B,) float64: rows of equal weight that would vary as much as those of each bin, (Σw)² / Σw²."""
         return self.count.double().square() / torch.where(self.count > 0, self.squares[0], 1)
@@ -144,11 +139,6 @@ class BinTable:
     def noise(self) -> Tensor:
         """(B,) Σ w² p (1 − p): the variance of Σ w y if the probabilities are calibrated."""
         return (self.squares[1] - self.squares[3]).clamp_min(0)
-
-    @property
-    def expected_events(self) -> Tensor:
-        """(B,) Σ p (1 − p), times the fraction of the bin's rows that are worth one of equal weight: what its noise is worth."""
-        return self.effective * self.noise / torch.where(self.count > 0, self.squares[0], 1)
 
     @property
     def decided(self) -> Tensor:

@@ -93,7 +93,7 @@ class TemperatureScaling(Tempered, Certified):
             start = float(self.log_temperature) if self.fitted else 0.0
             log_temperature, gradient = fit_log_temperature(rows, start=start, prior=self.prior)
             certificate = [gradient]
-        self._temper(log_temperature, rows)
+        self.log_temperature = torch.tensor(log_temperature, dtype=torch.float64, device=rows.device)
         self.certificate = torch.tensor(certificate, dtype=torch.float64, device=rows.device)
 
     def _transform(self, logits: Tensor) -> Tensor:

@@ -362,7 +362,8 @@ def _rows_of(
     if labels is not None:
         labels = check_labels(labels.to(matrix.device), rows=len(matrix), classes=matrix.shape[1])
     names = None if class_names is None else tuple(class_names)
-    return matrix, {"labels": labels, "class_names": names, **checked_columns(matrix, **fields)}
+    checked = checked_columns(matrix, **fields) if fields else {}
+    return matrix, {"labels": labels, "class_names": names, **checked}
 
 
 def _codes(labels: Any, names: Sequence[str]) -> Any:

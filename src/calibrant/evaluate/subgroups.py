@@ -283,7 +283,7 @@ class _Group:
         share, index = weights / weights.sum(), _BINS.assign(part.p.cpu())
         table = BinTable.from_pairs(index, part.p.cpu(), part.y.cpu(), bins=_BINS.bins, weight=_on_cpu(part.weights))
         # the third central moment of a Bernoulli outcome is p (1 − p) (1 − 2p)
-        third, cells = float((share**3 * p * (1 - p) * (1 - 2 * p)).sum()), _cell_of_bin(table.expected_events.numpy())
+        third, cells = float((share**3 * p * (1 - p) * (1 - 2 * p)).sum()), _cell_of_bin(_expected_events(table))
         if part.groups is None:
             return cls(names, rows, share, table, third, cells)
         codes, unit = np.unique(part.groups.cpu().numpy(), return_inverse=True)
@@ -297,7 +297,7 @@ class _Group:
     @property
     def enough(self) -> bool:
         """Whether it holds enough to be tested: by its probabilities and clusters, not by outcomes."""
-        return float(self.table.expected_events.sum()) >= _MIN_EVENTS and self.effective >= _MIN_CLUSTERS
+        return float(_expected_events(self.table).sum()) >= _MIN_EVENTS and self.effective >= _MIN_CLUSTERS
 
     @property
     def gap(self) -> float:
@@ -323,7 +323,7 @@ class _Group:
         if k < 2:
             return 1.0
         signed = (self.table.sum_p - self.table.sum_y).numpy() / self.table.mass
-        events = self.table.expected_events.numpy()
+        events = _expected_events(self.table)
         gap, noise, expected = (np.bincount(self.cells, x, k) for x in (signed, self.noise, events))
         if self.units is None:
             # Σ z² is compared with (k / d) χ²_d, which has the mean k and the variance 2 k² / d
@@ -372,6 +372,11 @@ class _Group:
 
 def _on_cpu(weights: torch.Tensor | None) -> torch.Tensor | None:
     return None if weights is None else weights.cpu()
+
+
+def _expected_events(table: BinTable) -> Floats:
+    """Return n p (1 − p) (B,) of each bin, n being the rows of equal weight that its own are worth."""
+    return np.asarray((table.effective * table.noise / torch.where(table.count > 0, table.squares[0], 1)).numpy())
 
 
 def _cell_of_bin(expected: Floats) -> NDArray[np.int64]:

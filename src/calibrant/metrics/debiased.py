@@ -55,7 +55,7 @@ class DebiasedECE(BinnedMetric):
         need_independent(table.groups, what=self)
         check_enough_errors(table.decided, what=self, weighted=table.weighted)
         square, noise = squared_error(table), table.rate * (1 - table.rate)
-        part = table.squared_shares
+        part = table.squares[0] / table.mass**2  # Σ v² of each bin, of weights v that sum to 1
         # To first order row i of bin b contributes 2 δ_b ε_i + δ_b² − θ, with the mean square 4 δ_b² a (1 − a) + (δ_b² − θ)² in the
         # bin; the second-order term ε² adds 2 (a (1 − a) / N)² per bin.
         gaps = (table.gap.square() - noise / left_over(table)).clamp_min(0)

@@ -159,17 +159,18 @@ def error_interval(
     z, gate, mass = normal_quantile((1 + level) / 2), gate / scale, table.mass
     groups = table.groups if error is None else None
     weight, rate, rows = table.weight, table.rate, table.effective
-    part = table.squared_shares
     signed = weight * table.gap  # d_b
     plug_in = float(signed.abs().sum())
     # Row i contributes v_i (x_i 1[i in b] − d_b) with x = p − y and its part v_i of the mass, so s_b² = Σ v² x² − 2 d_b Σ v² x + d_b² Σ v²:
     # no model of how outcomes depend on probabilities or weights is needed.
-    _, p, y, pp, py = table.squares / mass**2
+    part, p, y, pp, py = table.squares / mass**2
     linear, square = p - y, pp - 2 * py + y  # Σ v² x and Σ v² x², of outcomes 0 and 1
     seen = (square - 2 * signed * linear + signed.square() * part.sum()).clamp_min(0)
     if groups is None:
         calibrated = table.noise / mass**2
-        spread = torch.where(table.expected_events < FEW_EVENTS, torch.maximum(seen, calibrated), seen).sqrt()
+        # a bin's expected events, n p (1 − p) of as many rows of equal weight as its own are worth, are few
+        few = rows * calibrated < FEW_EVENTS * part
+        spread = torch.where(few, torch.maximum(seen, calibrated), seen).sqrt()
     else:
         spread = groups.sums.square().sum(dim=0).sqrt()
     if error is None:
