@@ -26,6 +26,16 @@ def test_predict_proba_takes_arrays_lists_tensors_and_one_row() -> None:
         np.testing.assert_allclose(fitted.predict_proba(row), expected[:1], rtol=0, atol=1e-15)
 
 
+def test_many_rows_in_16_bits_are_calibrated_as_few_are() -> None:
+    z, y = drawn(20_000, 10, dtype=torch.bfloat16)
+    fitted = TemperatureScaling().fit(z, y)
+    assert torch.equal(fitted(z), torch.cat([fitted(part) for part in z.split(1000)]))
+    wide = z.float() / fitted.temperature
+    assert torch.equal(fitted(z).argmax(dim=1), z.argmax(dim=1))
+    # narrowed less each row's largest, rounded to 8 bits; a tie with it is broken by twice the dtype's epsilon, 2⁻⁶
+    torch.testing.assert_close(fitted(z).float(), wide - wide.amax(dim=1, keepdim=True), rtol=2**-8, atol=2**-6)
+
+
 def test_predict_proba_refuses_what_are_no_logits() -> None:
     z, y = drawn(300, spread=2, dtype=torch.float32)
     with pytest.raises(NotFittedError):
