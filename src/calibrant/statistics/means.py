@@ -20,6 +20,7 @@ from torch import Tensor
 
 from calibrant._core.check import check_same_weights
 from calibrant._core.notebook import to_html
+from calibrant._core.numerics import slices
 from calibrant.errors import NoIntervalError
 from calibrant.statistics.design import Design
 
@@ -95,10 +96,15 @@ class Powers:
     @classmethod
     def of(cls, rows: Tensor, weight: Tensor | None) -> "Powers":
         """Return the sums of ``rows`` (N,)."""
-        x = rows.double()
-        w = torch.ones_like(x) if weight is None else weight.to(x)
-        weights, powers = torch.stack([w.pow(k) for k in range(1, 5)]), torch.stack([x.pow(j) for j in range(5)], dim=1)
-        return cls((weights @ powers).cpu(), weight is not None)
+        sums = torch.zeros(4, 5, dtype=torch.float64, device=rows.device)
+        for some in slices(len(rows), 1 << 14):  # powers that stay in the cache
+            x = rows[some].double()
+            square = x * x
+            powers = torch.stack([torch.ones_like(x), x, square, square * x, square * square])
+            w = powers[0] if weight is None else weight[some].to(x)
+            weights = torch.stack([w, w * w, w * w * w, w * w * w * w])
+            sums += weights @ powers.T
+        return cls(sums.cpu(), weight is not None)
 
     def __add__(self, other: "Powers") -> "Powers":
         check_same_weights(self.weighted, other.weighted)
