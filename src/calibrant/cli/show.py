@@ -104,7 +104,7 @@ def print_table(
         screen.print(printable(title), style="bold")
     columns = list(zip(header, *cells, strict=True))
     longest = [max(len(word) for cell in column for word in cell.split() or [""]) for column in columns]
-    if sum(longest) + len(longest) - 1 > screen.width:
+    if sum(longest) + 2 * len(longest) - 2 > screen.width:  # two spaces between columns
         for row in cells:
             screen.print("\n" + "\n".join(f"{name}: {cell}" for name, cell in zip(header, row, strict=True) if cell))
         return

@@ -41,6 +41,7 @@ LEGEND = {
     "columnspacing": 1.2,
 }
 BAND = 0.15  # opacity
+SHORT_LABEL = 16  # characters of labels of which two stand beside each other below a panel
 LETTERS, CAPTION = 11, 18  # characters of a heading, and of a caption, per inch
 HALF_HEIGHT = math.sqrt(3) / 2  # of the simplex's triangle
 
@@ -95,7 +96,9 @@ def figure_of(drawing: Drawing, *, width: Width = None) -> "Figure":
     figure = new_figure(width=across, height=height * rows + 0.5)
     if width is None:
         figure.suptitle(textwrap.fill(drawing.title, round(LETTERS * across)), fontsize=11, color=LIGHT.ink)
-        figure.supxlabel(textwrap.fill(drawing.caption, round(CAPTION * across)), fontsize=7, color=LIGHT.faint)
+        # below the canvas: a tight bounding box takes it in, and neither panels nor legend give way to it
+        caption = textwrap.fill(drawing.caption, round(CAPTION * across))
+        figure.text(0.02, -0.02, caption, fontsize=7, color=LIGHT.faint, va="top")
     axes = [figure.add_subplot(rows, columns, place + 1) for place in range(len(drawing.panels))]
     for panel, ax in zip(drawing.panels, axes, strict=True):
         draw_panel(panel, ax)
@@ -121,8 +124,9 @@ def write_figures(drawn: Sequence[Drawing], folder: Path, *, width: Width = None
     for drawing in drawn:
         figure, other = figure_of(drawing, width=width), io.BytesIO()
         # in this order, for equal bytes: the first drawing shifts square axes slightly
-        svg = svg_of(figure).encode()
-        figure.savefig(other, format=suffix, dpi=140, metadata={dated: None})
+        tight: dict[str, Any] = {"bbox_inches": "tight", "pad_inches": 0.1} if width is None else {}
+        svg = svg_of(figure, **tight).encode()
+        figure.savefig(other, format=suffix, dpi=140, metadata={dated: None}, **tight)
         for ending, content in (("svg", svg), (suffix, other.getvalue())):
             written.append(place / f"{drawing.name}.{ending}")
             write_whole(written[-1], content)
@@ -135,13 +139,16 @@ def pictures_of(drawn: Sequence[Drawing]) -> list[tuple[str, str]]:
     Args:
         drawn: From ``study.figures.drawings``.
     """
-    return [(drawing.caption, data_address(svg_of(figure_of(drawing)))) for drawing in drawn]
+    return [
+        (drawing.caption, data_address(svg_of(figure_of(drawing), bbox_inches="tight", pad_inches=0.1)))
+        for drawing in drawn
+    ]
 
 
-def svg_of(figure: "Figure") -> str:
+def svg_of(figure: "Figure", **options: Any) -> str:
     """Return a figure as SVG with reproducible bytes: numbered instead of random ids, coordinates to a hundredth of a point."""
     text = io.StringIO()
-    figure.savefig(text, format="svg", metadata={"Date": None})
+    figure.savefig(text, format="svg", metadata={"Date": None}, **options)
     svg = re.sub(r"\s*<metadata>.*?</metadata>", "", text.getvalue(), flags=re.DOTALL)
     for number, name in enumerate(dict.fromkeys(re.findall(r'\bid="([a-z]+[0-9a-f]{10})"', svg))):
         svg = svg.replace(name, f"i{number}")
@@ -292,4 +299,5 @@ def _legends(axes: Sequence["Axes"], figure: "Figure") -> None:
     for ax, found in zip(axes, entries, strict=True):
         if found:
             # below, where no line is
-            ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, **LEGEND)  # type: ignore[arg-type]
+            columns = 2 if max(map(len, found)) <= SHORT_LABEL else 1
+            ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=columns, **LEGEND)  # type: ignore[arg-type]

@@ -433,7 +433,10 @@ def _drawing(spec: FigureSpec, items: Sequence[Measured], panels: tuple[Panel, .
     spread = "; bands from the least to the largest of the seeds" if seeds > 1 else ""
     after = f" After {spec.source}." if spec.source else ""
     where = ", ".join(dict.fromkeys(item.setting for item in items))
-    caption = f"{spec.title}.{after} {where}, {seeds} seed{'s' if seeds > 1 else ''}{spread}."
+    shown = f"{seeds} seed{'s' if seeds > 1 else ''}{spread}"
+    if spec.kind == "reliability":
+        shown = "the first seed; a darker bar holds more samples"
+    caption = f"{spec.title}.{after} {where}, {shown}."
     name = spec.name if place is None else f"{spec.name}-{slug(place)}"
     title = spec.title if place is None else f"{spec.title}: {place}"
     count = len(panels)

@@ -270,6 +270,7 @@ REGIMES = {  # what a verdict can say of the paper
     "near": "the paper's data, a smaller network or a shorter training",
     "here": "data for which the paper does not claim it",
 }
+UNFIT = ["not comparable", "not decidable"]
 LINE_WIDTH = 78  # characters of a sentence on a terminal
 
 
@@ -304,20 +305,27 @@ def claim_table(claims: Sequence[Mapping[str, Any]]) -> Table:
         for regime in REGIMES
         if any(line[0] == regime for line in mine)
     ]
-    header = ["paper", "rests on", "all", "shows", "part", "opposite", "none", "unclear", "unfit", "not run"]
+    header = ["paper", "rests on", "all", "shows", "opposite", "none", "unclear", "unfit", "not run"]
     regimes = "; ".join(f"{name}: {words}" for name, words in REGIMES.items())
     note = (
         f"Each comparison counts once, also where several claims or papers rest on it. {regimes}. Shows, or shows the opposite: p < .05, "
-        "adjusted over all comparisons. Part: first and last differ as claimed, the order between does not. None: no effect above the "
-        "margin. Unclear: not told apart. Unfit: not comparable, since the test errors are too large or too far apart, or not decidable."
+        "adjusted over all comparisons. None: no effect above the margin. Unclear: not told apart, or first and last differ as claimed and "
+        "the order between them does not. Unfit: not comparable, since the test errors are too large or too far apart, or not decidable."
     )
     return Table("The papers' claims on the records of what was run", header, rows, note)
 
 
 def _verdict_counts(lines: Sequence[tuple[str, Any]]) -> list[str]:
-    """Return how many distinct comparisons there are, and how many have each verdict; the two that are unfit together."""
-    counts = [len({comparison for verdict, comparison in lines if verdict == one}) for one in VERDICTS]
-    counts[5:7] = [counts[5] + counts[6]]
+    """Return how many distinct comparisons there are, and how many have each verdict, of which some are counted together."""
+    groups = [
+        ["shows"],
+        ["shows the opposite"],
+        ["no effect above the margin"],
+        ["not told apart", "shows in part"],
+        UNFIT,
+        ["not run"],
+    ]
+    counts = [len({comparison for verdict, comparison in lines if verdict in group}) for group in groups]
     return [str(len({comparison for _, comparison in lines})), *map(str, counts)]
 
 
