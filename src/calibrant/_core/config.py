@@ -24,14 +24,19 @@ T = TypeVar("T")
 
 
 def parameters_of(cls: Any) -> dict[str, inspect.Parameter]:
-    """Return the constructor's parameters by name; of ``**options: Unpack[Options]`` each entry, as the base that names it has it."""
+    """Return the constructor's parameters by name; of ``**options`` each option, as the base that names it has it.
+
+    Those of ``**options: Unpack[Options]`` are its entries; without a type they are all options that a base takes by name.
+    """
     parameters = {}
     for name, parameter in inspect.signature(cls).parameters.items():
-        if get_origin(parameter.annotation) is not Unpack:
+        if parameter.kind is not parameter.VAR_KEYWORD:
             parameters[name] = parameter
             continue
         bases = [inspect.signature(base).parameters for base in cls.__mro__[1:-1]]
-        for option in get_args(parameter.annotation)[0].__annotations__:
+        by_name = [key for base in bases for key, one in base.items() if one.kind is one.KEYWORD_ONLY]
+        typed = get_origin(parameter.annotation) is Unpack
+        for option in get_args(parameter.annotation)[0].__annotations__ if typed else dict.fromkeys(by_name):
             parameters[option] = next(base[option] for base in bases if option in base)
     return parameters
 

@@ -247,7 +247,9 @@ def write_page(
         sentences: What the papers claim, and what shows here.
     """
     first = [m for m in measured if m.seed == study.seeds[0]]
-    models = [Model(f"{m.setting} · {m.objective}", m.before, m.after, "TemperatureScaling") for m in first]
+    models = [
+        Model(f"{m.setting} · {m.objective}, seed {m.seed}", m.before, m.after, "TemperatureScaling") for m in first
+    ]
     claims = [Claims("What the papers claim, and what shows here", sentences)] if sentences else []
     made = Claims("How it was made", [validation_note(measured)])
     blocks: list[Block] = [Claims("In short", in_short(lines)), *shown, *claims, made]
