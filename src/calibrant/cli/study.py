@@ -201,7 +201,9 @@ def show(
 
 @study.command()
 def claims(
-    paper: Annotated[str, typer.Argument(help="A part of a paper's name: its claims one by one.")] = "",
+    paper: Annotated[
+        str, typer.Argument(help="A part of a paper's name, or a claim's number: claims one by one.")
+    ] = "",
     as_json: options.AsJson = False,
 ) -> None:
     """Count the verdicts on the papers' claims, from the folder papers/ of Calibrant's repository.
@@ -212,13 +214,22 @@ def claims(
 
         calibrant study claims mukhoti
 
+        calibrant study claims 25
+
         calibrant study claims --json
     """
     from calibrant.study.page import claim_sentences, claim_table, read_claims
 
-    found = [one for one in read_claims() if paper.lower() in one["paper"].lower()]
+    named = paper.lower()
+    found = [
+        one
+        for one in read_claims()
+        if (str(one["number"]) == named if named.isdigit() else named in one["paper"].lower())
+    ]
     if not found:
-        raise InputError(f"no paper's name has {paper!r} in it; calibrant study claims lists them")
+        raise InputError(
+            f"no paper's name has {paper!r} in it, and no claim that number; calibrant study claims lists the papers"
+        )
     if as_json:
         print_json({"claims": found})
     else:

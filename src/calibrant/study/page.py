@@ -331,6 +331,11 @@ def _verdict_counts(lines: Sequence[tuple[str, Any]]) -> list[str]:
     return [str(len({comparison for _, comparison in lines})), *map(str, counts)]
 
 
+def _effect(measure: str, value: float) -> str:
+    """Return a difference of a measure, in points where the measure is a fraction."""
+    return f"{100 * value:+.2f} points" if MEASURES[measure.partition(" ")[0]].percent else f"{value:+.4f}"
+
+
 def claim_sentences(claims: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return each claim with its number, what the paper says, and a line for each place: verdict, effect and adjusted p-value."""
     found = []
@@ -338,8 +343,11 @@ def claim_sentences(claims: Sequence[Mapping[str, Any]]) -> list[str]:
         head = f"{claim['number']}. {claim['claim']} ({claim['paper']}, {claim['place']})"
         parts = [head, f"   paper: {claim['quote']}"]
         for line in claim["lines"]:
-            numbers = [f"effect {line['effect']:+.4f}"] if "effect" in line else []
-            numbers += [f"p = {line['p']:.2g} over {line['units']} units"] if "p" in line else []
+            numbers = [f"difference {_effect(claim['measure'], line['effect'])}"] if "effect" in line else []
+            kind = (
+                "clusters of sets" if line["data"].endswith("saved logits") else "seed" + "s" * (line.get("units") != 1)
+            )
+            numbers += [f"p = {line['p']:.2g} over {line['units']} {kind}"] if "p" in line else []
             numbers += [line["note"]] if "note" in line else []
             place = "" if line["regime"] == "mathematics" else f" on {line['data']} ({line['regime']})"
             parts.append(f"   {line['verdict']}{place}" + "".join(f"; {number}" for number in numbers))
