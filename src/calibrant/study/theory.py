@@ -40,7 +40,7 @@ def proper_part_figure() -> Drawing:
     q = torch.linspace(0, 1, 201, dtype=torch.float64)
     maps = [
         Line(f"γ = {gamma:g}".replace("-", "−"), floats(q), floats(_binary_map(q, gamma)), group=group)
-        for group, gamma in enumerate((-0.5, 0.5, 1.0, 3.0, 5.0))
+        for gamma, group in ((-0.5, 3), (0.5, 1), (1.0, 4), (3.0, 2), (5.0, 5))
     ]
     panels = (
         Plot("loss of the true class", "predicted probability p", "loss", tuple(curves), top=3.0),
@@ -130,12 +130,13 @@ def _several_classes_figure(classes: Literal[3, 4]) -> Drawing:
     """Return Figure 6, the nearest temperature in three classes, or that of four (§3.3), whose printed line does not reproduce."""
     fit = _fitted_temperatures(classes)
     slope, intercept = fit.line()
-    at_9 = f"{fit.errors[fit.gammas.index(9.0)]:.1%} at γ = 9"
+    error, gamma = max(zip(fit.errors, fit.gammas, strict=True))
+    largest = f"{100 * error:.1f} % at γ = {gamma:g}"
     caption = {
         3: "In three classes the line reproduces as printed, but the focal map is not a temperature scaling: they differ by up to "
-        f"{at_9}.",
+        f"{largest}.",
         4: f"In four classes the line is {slope:.3f} γ + {intercept:.3f}. The printed 0.47 γ + 0.85 and its error of up to "
-        f"8 % do not reproduce: the difference reaches {at_9}, and a finer grid of logits does not change it.",
+        f"8 % do not reproduce: the difference reaches {largest}, and a finer grid of logits does not change it.",
     }[classes]
     name = {3: "three-classes", 4: "four-classes"}[classes]
     source = f"Komisarenko & Kull 2024, {'Figure 6' if classes == 3 else '§3.3 (no figure)'}"
