@@ -128,7 +128,7 @@ class Line:
         regime: What the line can say of the paper: ``"mathematics"``; ``"paper"``, its data, network and training; ``"near"``, its
             data with another network or a shorter training; ``"here"``, data for which the paper does not claim it.
         verdict: ``"shows"``; ``"shows in part"`` (first and last differ as claimed, the order between is another); ``"shows the
-            opposite"``; ``"no effect above the margin"``; ``"not told apart"``; ``"not comparable"``; ``"not decidable"``; ``"not run"``.
+            opposite"``; ``"no effect above the margin"``; ``"unclear"``; ``"not comparable"``; ``"not decidable"``; ``"not run"``.
         effect: Mean of first minus last, a fraction.
         low: Lower end of its 95 % interval; None where there is none.
         high: Upper end.
@@ -327,7 +327,7 @@ def _compared(
     # paired by unit: a seed's objectives share their data, a cluster's calibrators their rows
     common = sorted(set.intersection(*map(set, figures)))
     if not common:
-        return Line(place.name, regime, "not told apart", note="no seed in common"), None
+        return Line(place.name, regime, "unclear", note="no seed in common"), None
     means = [float(np.mean([values[unit] for unit in common])) for values in figures]
     line = Line(place.name, regime, "", means[0] - means[-1], units=len(common))
     if "ood_auroc" in claim.measures and max(means) < 0.5 + CHANCE:
@@ -391,12 +391,13 @@ def _adjusted(p_values: Mapping[Any, float]) -> dict[Any, float]:
 
 def _verdict(line: Line, one: Comparison, *, within: bool) -> str:
     effect, differs = line.effect or 0.0, (line.p or 0.0) < LEVEL
-    if one.claim.same:  # a difference inside the margin is none that the claim denies
-        beyond = differs and abs(effect) > one.claim.margin
-        return "shows" if within else "shows the opposite" if beyond else "not told apart"
+    if one.claim.same:  # what the claim denies is a difference whose whole interval lies outside the margin
+        low, high = line.low or 0.0, line.high or 0.0
+        beyond = differs and max(low, -high) > one.claim.margin
+        return "shows" if within else "shows the opposite" if beyond else "unclear"
     if differs:
         return "shows the opposite" if effect <= 0 else "shows" if one.ordered else "shows in part"
-    return "no effect above the margin" if within else "not told apart"
+    return "no effect above the margin" if within else "unclear"
 
 
 def paired_p(differences: Sequence[float], *, above: float | None = None, rows: float = 0.0) -> float:

@@ -30,7 +30,7 @@ def test_a_better_calibrated_model_wins_where_it_is_better() -> None:
     assert gaps.difference == ECE()(model(1.0)) - ECE()(model(0.4))
     first = f"B is better calibrated than A: its ECE is lower by {-gaps.difference:.4f}, which chance does not explain"
     assert found.verdict.startswith(f"{first} (p < 0.001). B is better than A: lower NLL by ")
-    assert "In Accuracy A and B cannot be told apart." in str(found)
+    assert "In Accuracy A and B do not differ significantly." in str(found)
 
 
 def test_a_model_against_itself_cannot_be_told_apart() -> None:
@@ -40,7 +40,7 @@ def test_a_model_against_itself_cannot_be_told_apart() -> None:
     assert found.verdict.startswith(
         "Neither A nor B is shown to be better calibrated: both have the same ECE, which chance"
     )
-    assert found.verdict.endswith("In Accuracy, NLL or Brier A and B cannot be told apart.")
+    assert found.verdict.endswith("In Accuracy, NLL or Brier A and B do not differ significantly.")
 
 
 def test_when_each_wins_somewhere_the_verdict_says_so() -> None:
@@ -57,7 +57,7 @@ def test_several_models_are_corrected_over_their_pairs() -> None:
     assert list(found) == [("T1.0", "T1.15"), ("T1.0", "T1.3"), ("T1.15", "T1.3")]
     smallest = min(alone, key=alone.get)
     assert found[smallest].rows[0].p_value == pytest.approx(3 * alone[smallest])
-    assert found["T1.0", "T1.3"].verdict == "In NLL T1.0 and T1.3 cannot be told apart."
+    assert found["T1.0", "T1.3"].verdict == "In NLL T1.0 and T1.3 do not differ significantly."
 
 
 def test_clustered_rows_widen_the_interval() -> None:

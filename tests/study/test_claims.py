@@ -60,6 +60,19 @@ def test_claims_name_measures_places_and_objectives_that_there_are() -> None:
         assert bool(claim.verdict) != (len(claim.falls) >= 2 and claim.margin > 0), claim
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [(-0.005, 0.004, "shows"), (0.002, 0.158, "unclear"), (0.02, 0.03, "shows the opposite")],
+)
+def test_that_two_are_the_same_is_denied_by_a_whole_interval_outside_the_margin(
+    low: float, high: float, verdict: str
+) -> None:
+    claim = next(claim for claim in index.claims() if claim.same and claim.margin == 0.01)
+    one = index.Comparison(claim, index.places()[0], (), ordered=True, rows=0.0, key="")
+    line = index.Line("anywhere", "here", "", effect=(low + high) / 2, low=low, high=high, p=0.01)
+    assert index._verdict(line, one, within=high < claim.margin) == verdict
+
+
 def test_every_claim_was_read_against_its_paper_and_found_fair() -> None:
     with (index.FOLDER / "reading.csv").open(encoding="utf-8", newline="") as file:
         read = [(row["number"], row["paper"], row["place"], row["verdict"]) for row in csv.DictReader(file)]
@@ -74,7 +87,7 @@ def test_every_claim_was_read_against_its_paper_and_found_fair() -> None:
         ({"base": 0.09, "focal": 0.02}, "shows"),
         ({"base": 0.02, "focal": 0.09}, "shows the opposite"),
         ({"base": 0.05, "focal": 0.05}, "no effect above the margin"),
-        ({"base": 0.09, "focal": 0.02, "seeds": 1}, "not told apart"),
+        ({"base": 0.09, "focal": 0.02, "seeds": 1}, "unclear"),
         ({"base": 0.09, "focal": 0.02, "error": 0.2}, "not comparable"),
         ({"base": 0.09, "focal": 0.02, "error": 0.8}, "not comparable"),
     ],
@@ -89,7 +102,7 @@ def test_test_rows_that_all_seeds_share_widen_the_interval() -> None:
     row = {"place": "digits, MLP", "first": "Focal 3 ece", "last": "Cross-entropy ece", "deviation": 0.01}
     alone, counted = line_of({"digits-all": digits}), line_of({"digits-all": digits, "test-rows": {"sets": [row]}})
     assert (alone.verdict, alone.test_rows) == ("shows", False)
-    assert (counted.verdict, counted.test_rows) == ("not told apart", True)
+    assert (counted.verdict, counted.test_rows) == ("unclear", True)
     assert counted.high is not None
     assert counted.effect is not None
     assert counted.high - counted.effect == pytest.approx(float(stats.t.ppf(0.975, 19)) * 0.01, rel=1e-3)

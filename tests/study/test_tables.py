@@ -24,9 +24,9 @@ CLAIM = Claim("b is lower than a", "a paper", "ece", ("a", "b"))
     [
         ({0: 0.1, 1: 0.12, 2: 0.11}, {0: 0.05, 1: 0.06, 2: 0.07}, "shows"),
         ({0: 0.05, 1: 0.06, 2: 0.07}, {0: 0.1, 1: 0.12, 2: 0.11}, "shows the opposite"),
-        ({0: 0.1, 1: 0.12, 2: 0.11}, {0: 0.12, 1: 0.09, 2: 0.10}, "not told apart"),
-        ({0: 0.0135}, {0: 0.0097}, "not told apart"),
-        ({0: 0.1, 1: 0.2}, {2: 0.05, 3: 0.06}, "not told apart"),  # no seed in common
+        ({0: 0.1, 1: 0.12, 2: 0.11}, {0: 0.12, 1: 0.09, 2: 0.10}, "unclear"),
+        ({0: 0.0135}, {0: 0.0097}, "unclear"),
+        ({0: 0.1, 1: 0.2}, {2: 0.05, 3: 0.06}, "unclear"),  # no seed in common
         ({}, {0: 0.1}, "not run"),
         ({0: math.nan, 1: 0.1}, {0: 0.1, 1: 0.1}, "not run"),
     ],
@@ -41,7 +41,7 @@ def test_a_verdict_needs_two_seeds_and_a_difference_beyond_chance(
     ("first", "last", "said"),
     [
         ({0: 0.1, 1: 0.12, 2: 0.11}, {0: 0.05, 1: 0.06, 2: 0.07}, r"Shows: .*over 3 seeds.*p = 0\.0"),
-        ({0: 0.2, 1: 0.2}, {0: 0.1, 1: 0.1}, "Not told apart: .*equal differences"),
+        ({0: 0.2, 1: 0.2}, {0: 0.1, 1: 0.1}, "Unclear: .*equal differences"),
     ],
 )
 def test_a_verdict_is_said_in_a_sentence(first: dict[int, float], last: dict[int, float], said: str) -> None:

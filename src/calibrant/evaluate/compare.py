@@ -18,7 +18,7 @@ from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate.panel import default_metrics
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Error, MeanMetric, Metric
 from calibrant.statistics.enough import FEWEST_COMPARED, FEWEST_OF_ROWS, scarce_errors
-from calibrant.statistics.paired import PairedTest, holm, paired_square_test, paired_test
+from calibrant.statistics.paired import PairedTest, holm, paired_square_test, paired_test, shown_p
 
 _OF_SQUARES = "the test is of the squares of the bins' gaps"
 SMALL = 1e-3  # differences below are told in two significant digits
@@ -267,7 +267,7 @@ def verdict_in_words(
         if reasons := [_reason(metric, row, level=level) for metric, row in others if row.winner == side]:
             sentences.append(f"{winner} is better than {loser}: {'; '.join(reasons)}.")
     if even := [type(metric).__name__ for metric, row in others if row.p_value is not None and row.winner is None]:
-        sentences.append(f"In {_or(even)} {names[0]} and {names[1]} cannot be told apart.")
+        sentences.append(f"In {_or(even)} {names[0]} and {names[1]} do not differ significantly.")
     if untested := [(type(metric).__name__, row.note) for metric, row in others if row.p_value is None]:
         sentences.append(f"Not tested: {', '.join(name for name, _ in untested)}.")
         notes = {note: [name for name, own in untested if own == note] for _, note in untested if note}
@@ -280,9 +280,9 @@ def _on_calibration(row: ComparisonRow, names: tuple[str, str]) -> str:
     better, other = names if row.difference > 0 else names[::-1]
     size = f"its ECE is lower by {_number(row.difference)}"
     if row.winner is not None:
-        return f"{better} is better calibrated than {other}: {size}, which chance does not explain ({_p(row)})."
+        return f"{better} is better calibrated than {other}: {size}, which chance does not explain ({shown_p(row.p_value)})."
     said = f"the ECE of {better} is lower by {_number(row.difference)}" if row.difference else "both have the same ECE"
-    why = f"; {row.note}" if row.p_value is None else f", which chance explains ({_p(row)})"
+    why = f"; {row.note}" if row.p_value is None else f", which chance explains ({shown_p(row.p_value)})"
     return f"Neither {names[0]} nor {names[1]} is shown to be better calibrated: {said}{why}."
 
 
@@ -290,19 +290,15 @@ def _reason(metric: Metric, row: ComparisonRow, *, level: float) -> str:
     word = {"higher": "higher", "lower": "lower", "zero": "smaller"}[metric.better]
     by = f"{word} {type(metric).__name__} by {_number(row.difference)}"
     if row.low is None or row.high is None:
-        return f"{by} ({_p(row)})"
+        return f"{by} ({shown_p(row.p_value)})"
     near, far = sorted(map(abs, (row.low, row.high)))
     near = 0.0 if row.low * row.high < 0 else near  # an interval that holds 0 says nothing of the least size
     digits = ".4f" if abs(row.difference) >= SMALL else ".2g"
-    return f"{by} ({100 * level:.3g} % interval {near:{digits}} to {far:{digits}}, {_p(row)})"
+    return f"{by} ({100 * level:.3g} % interval {near:{digits}} to {far:{digits}}, {shown_p(row.p_value)})"
 
 
 def _number(difference: float) -> str:
     return f"{abs(difference):{'.4f' if abs(difference) >= SMALL else '.2g'}}"
-
-
-def _p(row: ComparisonRow) -> str:
-    return "p < 0.001" if (row.p_value or 0.0) < 0.001 else f"p = {row.p_value:.3f}"
 
 
 def _or(names: Sequence[str]) -> str:

@@ -242,7 +242,7 @@ def calibration_line(data: Data, *, event: int | None = 1, level: float = 0.95) 
         level: Coverage of the intervals.
 
     Raises:
-        FitError: If the outcomes are all alike, or are told apart perfectly by the probability: no finite maximum exists.
+        FitError: If the outcomes are all alike, or are separated perfectly by the probability: no finite maximum exists.
 
     Examples:
         >>> from calibrant import Pairs

@@ -25,6 +25,7 @@ from calibrant.metrics import ECE
 from calibrant.statistics import interval
 from calibrant.statistics.design import Clusters, need_groups
 from calibrant.statistics.means import normal_quantile, skewed_ends
+from calibrant.statistics.paired import shown_p
 
 Floats = NDArray[np.float64]
 
@@ -142,8 +143,8 @@ def verdict_on(parts: Sequence[TestedPart], worst: str, *, unit: str, few: str, 
     flagged = sum(part.p_adjusted is not None and part.p_adjusted < 1 - level for part in parts)
     if not flagged:
         return (
-            f"No {unit}'s gap or calibration error is larger than chance explains (worst: {worst}, adjusted p = "
-            f"{first.p_adjusted:.2g}); {few} may hide gaps that these rows cannot show."
+            f"No {unit}'s gap or calibration error is larger than chance explains (worst: {worst}, adjusted "
+            f"{shown_p(first.p_adjusted)}); {few} may hide gaps that these rows cannot show."
         )
     means = f"mean probability {100 * first.confidence:.3g} %, frequency {100 * first.rate:.3g} %"
     if first.evidence == "shape":
@@ -151,10 +152,9 @@ def verdict_on(parts: Sequence[TestedPart], worst: str, *, unit: str, few: str, 
     else:
         said = f"{means}, too {'high' if first.gap > 0 else 'low'} by {100 * abs(first.gap):.2g} points"
     verb = "is" if flagged == 1 else "are"
-    p_value = "< 0.001" if first.p_adjusted is not None and first.p_adjusted < 0.001 else f"= {first.p_adjusted:.2g}"
     return (
         f"{flagged} of {len(parts)} {unit}s {verb} further off than chance explains; the clearest is {worst} ({said}; "
-        f"adjusted p {p_value})."
+        f"adjusted {shown_p(first.p_adjusted)})."
     )
 
 

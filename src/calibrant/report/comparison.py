@@ -52,7 +52,7 @@ def better_of(pairs: Mapping[tuple[str, str], Comparison], findings: Sequence[Fi
         score = "log-loss" if row.metric.startswith("NLL") else row.metric.split("(")[0]
         lost |= {"a": {b}, "b": {a}}.get(row.winner or "", set())
     best = sorted({name for pair in pairs for name in pair} - lost)
-    todo = f"{listed(best)} cannot be told apart by their {score} on these rows: take the simpler, or label more rows."
+    todo = f"{listed(best)} do not differ significantly in {score} on these rows: take the simpler, or label more rows."
     if len(best) == 1:
         then = [one.advice.headline for one in findings if one.model.name == best[0]]
         todo = " ".join([f"take {best[0]}, which has the better {score}.", *then])

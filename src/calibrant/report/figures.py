@@ -154,7 +154,7 @@ def groups_picture(audit: Audit, *, prefix: str) -> Picture:
         ends = [[row.gap - row.all_low for _, row in rows], [row.all_high - row.gap for _, row in rows]]
         gaps, places = [row.gap for _, row in rows], [place for place, _ in rows]
         ax.errorbar(gaps, places, xerr=ends, fmt=marker, color=colour, markersize=6, linewidth=1.4, label=when)
-    # groups of one column are told apart by their values
+    # groups of one column are distinguished by their values
     one = len({name for row in shown for name, _ in row.columns}) == 1
     ax.set_yticks(range(len(shown)), distinct([row.columns[0][1] if one else row.group for row in shown], width=21))
     ax.set_ylim(len(shown) - 0.4, -0.6)

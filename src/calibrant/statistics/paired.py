@@ -285,6 +285,13 @@ def _over_rows(home: list[Tensor], parts: list[Tensor], share: Tensor, width: in
     return (table - mixed - mixed.T + total * torch.outer(gap, gap)) / (1 - total)
 
 
+def shown_p(p_value: float | None) -> str:
+    """Return a p-value as sentences show it, with enough digits to see on which side of a level it lies; None is no test."""
+    if p_value is None:
+        return "not tested"
+    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3g}"
+
+
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values corrected for multiple testing: the smallest times m, the next times m − 1 …, never decreasing.
 

@@ -240,7 +240,7 @@ def _roc(label: str, fits: FoldFits, name: str, *, calibrated: bool) -> Line:
 
 FAMILIES = {
     "LabelSmoothingLoss": "label smoothing", "LpNormLoss": "norm of the logits", "FocalLoss": "focal loss",
-    "InverseFocalLoss": "inverse focal loss", "Training": "training",
+    "InverseFocalLoss": "inverse focal loss", "Training": "",
 }  # fmt: skip
 SYMBOLS = {"weight_decay": "weight decay", "smoothing": "smoothing", "strength": "coefficient", "gamma": "γ"}
 PLAIN = "CrossEntropyLoss"  # every family at 0
@@ -264,7 +264,10 @@ def sweep(spec: FigureSpec, items: Sequence[Measured]) -> list[Plot]:
         family = " to ".join(FAMILIES.get(entry[0], entry[0]) for entry in entries)
         axis = "−γ of focal loss … γ of inverse focal loss" if together else SYMBOLS.get(entries[0][1], entries[0][1])
         for measures in spec.panels:
-            lines = _with_points(_over(measure, numbers, items, many=len(measures) > 1) for measure in measures)
+            every = [_over(measure, numbers, items, many=len(measures) > 1) for measure in measures]
+            lines = _with_points(every)
+            if absent := [line.label for line in every if line not in lines]:
+                warn_user(f"the figure {spec.name!r} is drawn without {', '.join(absent)}: no run has it", UserWarning)
             first = MEASURES[measures[0]]
             level = 1.0 if measures[0].startswith("temperature") else None
             y = first.heading if len(measures) == 1 else "T" if level else ""
@@ -430,7 +433,8 @@ def drawings(study: Study, measured: Sequence[Measured]) -> list[Drawing]:
 
 def _drawing(spec: FigureSpec, items: Sequence[Measured], panels: tuple[Panel, ...], place: str | None) -> Drawing:
     seeds = len({item.seed for item in items})
-    spread = "; bands from the least to the largest of the seeds" if seeds > 1 else ""
+    banded = any(line.low for panel in panels if isinstance(panel, Plot) for line in panel.lines)
+    spread = "; bands from the least to the largest of the seeds" if banded else ""
     after = f" After {spec.source}." if spec.source else ""
     where = ", ".join(dict.fromkeys(item.setting for item in items))
     shown = f"{seeds} seed{'s' if seeds > 1 else ''}{spread}"

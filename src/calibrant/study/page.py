@@ -10,6 +10,7 @@ from typing import Any
 from calibrant.errors import FileFormatError
 from calibrant.report import Model, write_report
 from calibrant.report.model import Block, Claims, Table
+from calibrant.statistics.paired import shown_p
 from calibrant.study.measures import MEASURES
 from calibrant.study.recipe import Published, Study
 from calibrant.study.tables import Measured, Summary, Verdict, one_gamma, printed_beside
@@ -189,13 +190,11 @@ def verdict_sentences(verdicts: Sequence[Verdict], lines: Sequence[Summary] = ()
             continue
         seen = verdict.outcome.capitalize()
         if verdict.p is None:
-            sure = (
-                "; one seed tells nothing apart" if verdict.seeds < 2 else "; equal differences in all seeds, no test"
-            )
+            sure = "; one seed, no test" if verdict.seeds < 2 else "; equal differences in all seeds, no test"
         else:
-            sure = f"; paired t-test over {verdict.seeds} seeds, first against last: p = {verdict.p:.2g}"
+            sure = f"; paired t-test over {verdict.seeds} seeds, first against last: {shown_p(verdict.p)}"
         if verdict.p_unpaired is not None:
-            sure += f", unpaired (two samples, equal variance): p = {verdict.p_unpaired:.2g}"
+            sure += f", unpaired (two samples, equal variance): {shown_p(verdict.p_unpaired)}"
         measure = MEASURES[verdict.claim.measure]
         scale, unit = (100, " %") if measure.percent else (1, "")
         values = ", ".join(
@@ -261,7 +260,7 @@ VERDICTS = (
     "shows in part",
     "shows the opposite",
     "no effect above the margin",
-    "not told apart",
+    "unclear",
     "not comparable",
     "not decidable",
     "not run",
@@ -311,8 +310,9 @@ def claim_table(claims: Sequence[Mapping[str, Any]]) -> Table:
     regimes = "; ".join(f"{name}: {words}" for name, words in REGIMES.items())
     note = (
         f"Each comparison counts once, also where several claims or papers rest on it. {regimes}. Shows, or shows the opposite: p < .05, "
-        "adjusted over all comparisons. None: no effect above the margin. Unclear: not told apart, or first and last differ as claimed and "
-        "the order between them does not. Unfit: not comparable, since the test errors are too large or too far apart, or not decidable."
+        "adjusted over all comparisons. None: no effect above the margin. Unclear: none of these, or first and last differ "
+        "as claimed and the order between them does not. Unfit: not comparable, since the test errors are too large or too far apart, "
+        "or not decidable."
     )
     return Table("The papers' claims on the records of what was run", header, rows, note)
 
@@ -323,7 +323,7 @@ def _verdict_counts(lines: Sequence[tuple[str, Any]]) -> list[str]:
         ["shows"],
         ["shows the opposite"],
         ["no effect above the margin"],
-        ["not told apart", "shows in part"],
+        ["unclear", "shows in part"],
         UNFIT,
         ["not run"],
     ]
@@ -347,7 +347,7 @@ def claim_sentences(claims: Sequence[Mapping[str, Any]]) -> list[str]:
             kind = (
                 "clusters of sets" if line["data"].endswith("saved logits") else "seed" + "s" * (line.get("units") != 1)
             )
-            numbers += [f"p = {line['p']:.2g} over {line['units']} {kind}"] if "p" in line else []
+            numbers += [f"{shown_p(line['p'])} over {line['units']} {kind}"] if "p" in line else []
             numbers += [line["note"]] if "note" in line else []
             place = "" if line["regime"] == "mathematics" else f" on {line['data']} ({line['regime']})"
             parts.append(f"   {line['verdict']}{place}" + "".join(f"; {number}" for number in numbers))

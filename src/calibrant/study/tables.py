@@ -131,12 +131,12 @@ class Verdict:
         """The verdict as text; differences are tested with two or more seeds, at p < .05 of the paired t-test.
 
         ``"shows"``; ``"shows in part"``: the first and the last objective differ as claimed, but the order between them is
-        another; ``"shows the opposite"``; ``"not told apart"``: no significant difference; ``"not run"``.
+        another; ``"shows the opposite"``; ``"unclear"``: no significant difference; ``"not run"``.
         """
         if self.seen is None:
             return "not run"
         if self.seeds < 2 or self.p is None or self.p >= SIGNIFICANCE:
-            return "not told apart"
+            return "unclear"
         if self.values[-1] >= self.values[0]:
             return "shows the opposite"
         return "shows" if self.seen else "shows in part"

@@ -34,11 +34,11 @@ class Corruption(Outside):
         return replace(inside, inputs=torch.from_numpy(np.stack(images)).to(inside.inputs.device))
 
     @abstractmethod
-    def worse(self, image: "np.ndarray") -> "np.ndarray":
+    def worse(self, image: np.ndarray) -> np.ndarray:
         """Return an image (H, W, 3) uint8 from one."""
 
 
-def _bytes(image: "np.ndarray") -> "np.ndarray":
+def _bytes(image: np.ndarray) -> np.ndarray:
     """Return an image of numbers in [0, 1], clipped and rounded down, as that data set has it."""
     return (np.clip(image, 0, 1) * 255).astype(np.uint8)
 
@@ -57,7 +57,7 @@ class GaussianBlur(Corruption):
     severity: Severity = 5
     deviations: ClassVar = (0.4, 0.6, 0.7, 0.8, 1.0)
 
-    def worse(self, image: "np.ndarray") -> "np.ndarray":
+    def worse(self, image: np.ndarray) -> np.ndarray:
         """Return the image blurred within each channel."""
         from scipy.ndimage import gaussian_filter
 
@@ -79,7 +79,7 @@ class Contrast(Corruption):
     severity: Severity = 5
     factors: ClassVar = (0.75, 0.5, 0.4, 0.3, 0.15)
 
-    def worse(self, image: "np.ndarray") -> "np.ndarray":
+    def worse(self, image: np.ndarray) -> np.ndarray:
         """Return μ + c (x − μ)."""
         pixels = image / 255.0
         mean = pixels.mean(axis=(0, 1), keepdims=True)
@@ -100,7 +100,7 @@ class Jpeg(Corruption):
     severity: Severity = 5
     qualities: ClassVar = (80, 65, 58, 50, 40)
 
-    def worse(self, image: "np.ndarray") -> "np.ndarray":
+    def worse(self, image: np.ndarray) -> np.ndarray:
         """Return the image after compression."""
         with optional("PIL", extra="study"):
             from PIL import Image
