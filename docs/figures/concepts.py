@@ -141,7 +141,7 @@ def do_no_harm() -> Figure:
     assert isinstance(val, Predictions)
     assert isinstance(test, Predictions)
     # calibrated first: what is left to gain is little, what there is to lose is not
-    scaling = TemperatureScaling().fit(val.logits, val.need_labels())
+    scaling = TemperatureScaling().fit(val.logits, val.require_labels())
     val, test = val.calibrated_by(scaling, allow_fit_rows=True), test.calibrated_by(scaling)
     figure = Figure(figsize=(7.2, 3.3), layout="constrained")
     ax = axes(figure)
@@ -170,7 +170,7 @@ def _change(method: Callable[[], Any], val: Predictions, test: Predictions, n: i
     total = 0.0
     for seed in range(5):
         rows = torch.randperm(len(val), generator=torch.Generator().manual_seed(seed))[:n]
-        total += NLL()(test.calibrated_by(method().fit(val.logits[rows], val.need_labels()[rows])))
+        total += NLL()(test.calibrated_by(method().fit(val.logits[rows], val.require_labels()[rows])))
     return total / 5
 
 

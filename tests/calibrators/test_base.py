@@ -49,7 +49,7 @@ def test_predict_proba_refuses_what_are_no_logits() -> None:
 def test_labels_or_weights_beside_predictions_are_refused() -> None:
     z, y = drawn(100)
     for beside in ({"labels": y}, {"weights": torch.ones(100)}):
-        with pytest.raises(InputError, match="predictions alone, got labels or weights beside them"):
+        with pytest.raises(InputError, match="predictions alone, got labels or weights as well"):
             TemperatureScaling().fit(Predictions.from_logits(z, y), **beside)
 
 

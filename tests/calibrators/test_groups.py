@@ -97,7 +97,7 @@ def test_two_classes_are_the_logistic_regression_of_scores_features_and_products
     z = (length - length.mean()) / length.std()
     columns = np.stack([s, s * z, z], axis=1)
     peer = linear_model.LogisticRegression(C=np.inf, tol=1e-10, max_iter=10_000).fit(
-        columns, data.need_labels().numpy()
+        columns, data.require_labels().numpy()
     )
     ours = FeatureScaling(["length"], ridge=1e-9).fit(data)
     p = data.calibrated_by(ours, allow_fit_rows=True).probs[:, 1]
@@ -172,7 +172,7 @@ def test_groups_are_at_the_optimum_of_their_definition(columns: int) -> None:
         own = theta[0] + theta[1:][codes].sum(dim=1)
         ridge = theta[1:].square().sum() + theta[0, 1:].square().sum()
         logits = own[:, :1] * data.logits / unit + own[:, 1:]
-        return torch.nn.functional.cross_entropy(logits, data.need_labels()) + 2.0 / 600 * ridge
+        return torch.nn.functional.cross_entropy(logits, data.require_labels()) + 2.0 / 600 * ridge
 
     theta = torch.cat([ours.slopes[:, None] * unit, ours.biases], dim=1)
     assert float(torch.func.grad(objective)(theta).abs().max()) < 1e-5  # a ridge of 1e-3 rows on the slope is left out

@@ -49,7 +49,7 @@ def test_any_proper_loss_is_split_by_canonical_recalibration() -> None:
     own = refinement(model(0.4, rows=1000), score=BrierLoss(), calibrator="canonical")
     same = refinement(model(0.4, rows=1000), score="brier", calibrator="canonical")
     assert own.calibration.low == pytest.approx(same.calibration.low, rel=1e-9)
-    # a bias of one class, which no temperature mends
+    # a bias of one class, which no temperature corrects
     data = model(1.0, rows=1000)
     biased = Predictions.from_logits(data.logits + torch.eye(data.classes)[0] * 1.5, data.labels)
     gains = [refinement(biased, calibrator=how).calibration.estimate for how in (TemperatureScaling, "canonical")]

@@ -34,7 +34,7 @@ def test_an_array_holds_the_options_in_order() -> None:
     for scores in (given, torch.from_numpy(given), given.tolist()):
         data = choices(scores, ("A", "B"), [0, "B"])
         assert data.logits.tolist() == [pytest.approx(row) for row in given.tolist()]
-        assert data.need_labels().tolist() == [0, 1]
+        assert data.require_labels().tolist() == [0, 1]
         assert data.features["other_mass"].tolist() == pytest.approx([0.1, 0.1])
 
 
@@ -55,7 +55,7 @@ def test_a_missing_option_is_refused_bounded_or_its_row_dropped(top: dict[str, f
     assert bounded.features["bounded"].tolist() == [0, 1]
     with pytest.warns(UsageWarning, match="left out 1 of 2 rows"):
         kept = choices(column, ("A", "B", "C"), ["B", "C"], missing="drop")
-    assert kept.need_labels().tolist() == [1]
+    assert kept.require_labels().tolist() == [1]
 
 
 def test_a_bounded_option_has_at_least_its_true_probability() -> None:
@@ -74,7 +74,7 @@ def test_a_sequences_score_is_the_mean_or_the_sum_of_its_log_probabilities() -> 
     mean, total = sequences([-0.4], [2], [True]), sequences([-0.4], [2], score="sum")
     assert mean.probs[0, 1].item() == pytest.approx(math.exp(-0.2), rel=1e-12)
     assert total.probs[0, 1].item() == pytest.approx(math.exp(-0.4), rel=1e-12)
-    assert mean.need_labels().tolist() == [1]
+    assert mean.require_labels().tolist() == [1]
     assert {name: column.tolist() for name, column in mean.features.items()} == {
         "log_prob_mean": [pytest.approx(-0.2)], "log_prob_sum": [pytest.approx(-0.4)], "length": [2]
     }  # fmt: skip
@@ -117,7 +117,7 @@ def test_a_scale_gives_whole_numbers_their_unit() -> None:
 def test_stated_confidences_are_predictions_and_the_row_that_is_not_understood_is_named() -> None:
     data = verbalized(["Confidence: 100%", "Confidence: 30%"], [False, True])
     assert data.probs[:, 1].tolist() == [0.995, 0.3]
-    assert data.need_labels().tolist() == [0, 1]
+    assert data.require_labels().tolist() == [0, 1]
     assert data.features["stated"].tolist() == [1.0, 0.3]
     with pytest.raises(InputError, match=r"answer 1: 'Quite sure\.' states no confidence"):
         verbalized(["50 %", "Quite sure."])
@@ -184,7 +184,7 @@ def test_samples_of_the_harness_are_read_with_their_labels_and_lengths(tmp_path:
     path = written(tmp_path, sample(1, "0"), sample(2, "bäb"), older)
     data = read_lm_eval(path)
     assert data.logits.tolist() == [[-1, -2, -3], [-1, -2, -3], [-1, -4, -math.inf]]
-    assert data.need_labels().tolist() == [0, 1, 1]
+    assert data.require_labels().tolist() == [0, 1, 1]
     assert list(data.features["id"]) == ["1", "2", "3"]
     assert read_lm_eval(path, normalize="bytes").logits[0].tolist() == [-1, -0.5, -3]  # ä has two bytes
     assert read_lm_eval(path, normalize="characters").logits[0].tolist() == [-1, pytest.approx(-2 / 3), -3]
@@ -194,7 +194,7 @@ def test_a_target_that_is_an_index_and_a_text_is_read_as_the_accuracy_of_the_log
     options = (" 1", " 2", " 3")
     as_index = read_lm_eval(written(tmp_path, sample(1, "1", options=options, acc=0.0)))
     as_text = read_lm_eval(written(tmp_path, sample(1, "1", options=options, acc=1.0)))
-    assert [as_index.need_labels().item(), as_text.need_labels().item()] == [1, 0]
+    assert [as_index.require_labels().item(), as_text.require_labels().item()] == [1, 0]
 
 
 POSITIVE = [["0.5", "True"], ["-1", "True"], ["-1", "True"]]

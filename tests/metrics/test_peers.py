@@ -139,7 +139,7 @@ def test_netcal_does_not_move_on_float32_probabilities(data: Path) -> None:
     scaling = peer("netcal.scaling")
     val = read(data / "logits" / "cifar10-resnet110.npz", split="val")
     assert isinstance(val, Predictions)
-    labels = val.need_labels()
+    labels = val.require_labels()
     temperatures = []
     for logits in (val.logits, val.logits.double()):
         theirs = scaling.TemperatureScaling()

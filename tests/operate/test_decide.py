@@ -46,7 +46,7 @@ def test_abstaining_is_chows_rule() -> None:
 def test_what_it_costs_has_the_bounds_of_a_mean_within_the_table() -> None:
     rule, large = thresholds([[0, 1, 5], [2, 0, 1], [20, 1, 0]], reject=0.4), rows(20_000)
     found, actions = rule.expected_cost(large), rule.decide(large)
-    paid = rule.table[large.need_labels(), torch.where(actions < 0, 3, actions)].numpy()
+    paid = rule.table[large.require_labels(), torch.where(actions < 0, 3, actions)].numpy()
     assert (found.low, found.high) == pytest.approx(mean_ends(paid, low=0, high=20, alpha=0.025))
     assert found.value == pytest.approx(paid.mean())
     assert rule.foreseen_cost(large) == pytest.approx(found.value, abs=0.02)

@@ -74,7 +74,7 @@ def test_intervals_hold_what_the_labels_say(calibrator: type, scale: float, tilt
     runs, hits, cells = 25, np.zeros(2), 0.0
     for seed in range(runs):
         reference, window = rows(600, seed=2 * seed), rows(500, seed=2 * seed + 1, scale=scale, tilt=tilt)
-        fitted = calibrator().fit(reference.logits, reference.need_labels())
+        fitted = calibrator().fit(reference.logits, reference.require_labels())
         found = estimate(unlabelled(window), fitted, reference=reference)
         seen = window.calibrated_by(fitted)
         hits += [
@@ -82,7 +82,7 @@ def test_intervals_hold_what_the_labels_say(calibrator: type, scale: float, tilt
             found.nll is not None and found.nll.low <= float(seen.nll.mean()) <= found.nll.high,
         ]
         table = np.zeros((4, 4))
-        np.add.at(table, (seen.predicted.numpy(), seen.need_labels().numpy()), 1 / 500)
+        np.add.at(table, (seen.predicted.numpy(), seen.require_labels().numpy()), 1 / 500)
         cells += float(((found.confusion_low <= table) & (table <= found.confusion_high)).mean()) / runs
         assert found.moved or tilt == 0
     assert float(hits.min()) >= runs - 4  # 95 %: 4 misses or more in one of thirty
@@ -102,13 +102,13 @@ def test_label_shift_is_named_where_scores_have_moved() -> None:
 def test_labels_are_not_read() -> None:
     reference, window = rows(500, seed=3), rows(300, seed=4)
     assert str(estimate(window, reference=reference)) == str(estimate(unlabelled(window), reference=reference))
-    calibrator = TemperatureScaling().fit(window.logits, window.need_labels())
+    calibrator = TemperatureScaling().fit(window.logits, window.require_labels())
     assert estimate(window, calibrator).rows == 300  # rows of the fit do no harm where labels are not read
 
 
 def test_a_reference_of_the_fit_is_calibrated_out_of_fold() -> None:
     fit, other = rows(60, seed=5), rows(4000, seed=6)
-    overfit = VectorScaling(ridge=0.01).fit(fit.logits, fit.need_labels())
+    overfit = VectorScaling(ridge=0.01).fit(fit.logits, fit.require_labels())
     inside = estimate(unlabelled(other), overfit, reference=fit)
     naive = float(fit.calibrated_by(overfit, allow_fit_rows=True).nll.mean())
     assert inside.nll.value > naive + 0.02
@@ -122,7 +122,7 @@ def test_a_reference_of_the_fit_is_calibrated_out_of_fold() -> None:
         (lambda data: estimate(data, reference=Predictions.from_binary_probs([0.4] * 60, [1] * 60)), "of 4 classes"),
         (
             lambda data: estimate(
-                data, Chain(PriorShift([0.1, 0.2, 0.3, 0.4])).fit(data.logits, data.need_labels()), reference=data
+                data, Chain(PriorShift([0.1, 0.2, 0.3, 0.4])).fit(data.logits, data.require_labels()), reference=data
             ),
             "adapted to other class frequencies",
         ),

@@ -71,7 +71,7 @@ def test_rows_that_do_not_count_alike_are_refused(name: str) -> None:
 
 def impossible(data: Predictions, count: int) -> Predictions:
     """Return ``data`` with probability 0 for the labels of the first ``count`` rows."""
-    probs, labels = data.probs.clone(), data.need_labels()
+    probs, labels = data.probs.clone(), data.require_labels()
     probs[torch.arange(count), labels[:count]] = 0
     return Predictions.from_probs(probs / probs.sum(dim=1, keepdim=True), labels)
 
@@ -79,7 +79,7 @@ def impossible(data: Predictions, count: int) -> Predictions:
 @pytest.mark.parametrize("count", [1, 300])
 def test_labels_of_probability_0_give_finite_figures(count: int) -> None:
     data = impossible(rows(), count)
-    certain = Predictions.from_probs(torch.eye(3).double()[(data.need_labels() + 1) % 3], data.labels)
+    certain = Predictions.from_probs(torch.eye(3).double()[(data.require_labels() + 1) % 3], data.labels)
     assert estimate(rows(seed=1), reference=data).nll is None
     with pytest.raises(InputError, match="confidences within those of the reference, 1 to 1, got 100 %"):
         estimate(rows(seed=1), reference=certain)

@@ -49,7 +49,7 @@ def message_on_rank(rank: int, folder: str) -> str:
 
 def on_two_ranks(task: Callable[[int, str], object], folder: Path, data: Predictions, first: int) -> list[object]:
     """Return what ``task`` returns on either rank."""
-    torch.save((data.logits, data.need_labels(), first), folder / "rows.pt")
+    torch.save((data.logits, data.require_labels(), first), folder / "rows.pt")
     pools = [ProcessPoolExecutor(1, mp_context=get_context("spawn")) for _ in range(2)]
     futures = [pool.submit(task, rank, str(folder)) for rank, pool in enumerate(pools)]
     found = [future.result(timeout=600) for future in futures]

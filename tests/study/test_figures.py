@@ -173,7 +173,8 @@ def test_at_gamma_0_the_focal_curve_is_temperature_scaling_by_ece(ran: Ran) -> N
     (panel,) = draw(ran, "focal", objectives=("CE",)).panels
     run = runs_of(ran, "CE")[0]
     fitted = [
-        TemperatureScaling(grid="komisarenko").fit(v.logits, v.need_labels()).temperature for v in run.fits.validation
+        TemperatureScaling(grid="komisarenko").fit(v.logits, v.require_labels()).temperature
+        for v in run.fits.validation
     ]
     place = panel.lines[0].x.index(0.0)
     # of equally good temperatures one fit takes the smallest, the other that closest to 1
@@ -204,9 +205,9 @@ def test_fits_are_made_on_validation_rows_of_the_same_fold(ran: Ran) -> None:
     pooled = []
     for seen, test in zip(run.fits.validation, run.fits.test, strict=True):
         with ignore_bound_warnings():
-            pooled.append(test.calibrated_by(HistogramBinning().fit(seen.logits, seen.need_labels())))
+            pooled.append(test.calibrated_by(HistogramBinning().fit(seen.logits, seen.require_labels())))
     assert run.fits.value("ece_binned") == ECE()(Predictions.cat(pooled))
-    whole = TemperatureScaling("ece").fit(run.before.logits, run.before.need_labels())
+    whole = TemperatureScaling("ece").fit(run.before.logits, run.before.require_labels())
     assert [c.temperature for c in run.fits.calibrators("optimal")] == [whole.temperature] * 2
     assert run.fits.value("ece_optimal") <= run.fits.value("ece")
     assert run.fits.value("temperature_train") == pytest.approx(

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from types import FrameType
 
 _INSIDE = ("calibrant", "torch")
-# Takes a line on how far a long computation has come, as the command line shows it to a person; None hears none.
+# Takes a line of progress of a long computation, which the command line shows; None shows nothing.
 PROGRESS: ContextVar[Callable[[str], None] | None] = ContextVar("PROGRESS", default=None)
 
 

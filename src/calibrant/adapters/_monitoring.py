@@ -49,7 +49,7 @@ def figures_while_training(metrics: Sequence[Metric], data: Predictions) -> dict
     """
     kinds = [type(metric).__name__ for metric in metrics]
     names = [kind if kinds.count(kind) == 1 else repr(metric) for kind, metric in zip(kinds, metrics, strict=True)]
-    scaling = TemperatureScaling().fit(data.logits, data.need_labels())
+    scaling = TemperatureScaling().fit(data.logits, data.require_labels())
     return {
         **{name: metric(data) for name, metric in zip(names, metrics, strict=True)},
         "temperature": scaling.temperature,

@@ -83,7 +83,7 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
         if not len(rows):
             return
         if self._template is None:
-            self.parts += [rows.logits, rows.need_labels()]
+            self.parts += [rows.logits, rows.require_labels()]
         else:
             self.parts = _tensors_of(self._total([*self.parts, *_tensors_of(self.metric.state(rows))]))
 

@@ -25,7 +25,7 @@ from calibrant.calibrators.chunks import bounded, break_ties, narrowed
 from calibrant.data.leakage import KeptHashes, part_of, sketch_of
 from calibrant.data.pairs import Pairs
 from calibrant.data.predictions import Predictions
-from calibrant.data.record import Features, fitting_weights, need_positive
+from calibrant.data.record import Features, fitting_weights, require_positive
 from calibrant.errors import InputError, NotFittedError
 from calibrant.rows import Batch, MemoryRows, RowSource
 
@@ -173,7 +173,7 @@ class Calibrator(Learned):
 
     def _transform_with(self, logits: Tensor, features: Features | None) -> Tensor:
         """Return the same with named columns; a calibrator with ``needs_features`` gives it."""
-        raise refuse(f"logits alone for {type(self).__name__}", "features beside them", "leave the features out")
+        raise refuse(f"logits alone for {type(self).__name__}", "features as well", "leave the features out")
 
     def fit(self, logits: Any, labels: Any = None, *, weights: Any = None) -> Self:
         """Fit on validation data, never on training or test data.
@@ -192,12 +192,12 @@ class Calibrator(Learned):
             logits = Predictions.from_pairs(logits, halves=self.top_label)
         held = isinstance(logits, Predictions | RowSource)
         if held and (labels is not None or weights is not None):
-            raise refuse("predictions alone", "labels or weights beside them", "put them into the Predictions")
+            raise refuse("predictions alone", "labels or weights as well", "put them into the Predictions")
         if isinstance(logits, Predictions):
             rows: RowSource = MemoryRows.of(
                 logits.logits,
-                logits.need_labels(),
-                weights=fitting_weights(need_positive(logits.weights)),
+                logits.require_labels(),
+                weights=fitting_weights(require_positive(logits.weights)),
                 groups=logits.groups,
                 features=logits.features,
             )

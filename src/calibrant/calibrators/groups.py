@@ -26,7 +26,7 @@ from calibrant.data.record import Column, Features, check_column
 from calibrant.rows import Batch, RowSource
 
 _STRENGTHS = (0.3, 3.0, 30.0, 300.0)  # of which cross-fitting chooses
-_EVIDENCE = 2.0  # standard errors of its gain on rows held out, from which groups are told apart
+_EVIDENCE = 2.0  # standard errors of its gain on rows held out, from which groups get parameters of their own
 _MOST_BIASES = 50  # classes, up to which a group has biases unless it is said otherwise
 _MOST_PARAMETERS = 1024
 _PRIOR = 0.5  # standard deviation of log T of the fit for all rows
@@ -311,7 +311,7 @@ class GroupScaling(_ByDesign):
         folds: Of the choice, ≥ 2; a row's fold depends on its content alone, and rows of one cluster share it.
 
     Attributes:
-        strength_used: The strength of the fit; inf where no group is told apart.
+        strength_used: The strength of the fit; inf where no group has parameters of its own.
         temperature: Of rows of no group: T / u.
         slopes: (1 + G,) u / T, and u_g / T of each group.
         biases: (1 + G, K) v, and v_g of each group.
@@ -359,7 +359,7 @@ class GroupScaling(_ByDesign):
         return tuple(GroupFit(*name, 1 / s if s else math.inf, tuple(b)) for name, s, b in found)
 
     def learned(self) -> str:
-        """Return the global temperature, and how many groups are told apart."""
+        """Return the global temperature, and how many groups have parameters of their own."""
         groups = len(self.slopes) - 1
         return f"temperature={self.temperature:.4g}, {groups} groups, strength_used={self.strength_used:g}"
 

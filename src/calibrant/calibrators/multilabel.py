@@ -13,7 +13,7 @@ from calibrant.calibrators.base import Calibrator, Learned
 from calibrant.calibrators.one_vs_rest import PlattScaling
 from calibrant.data.leakage import part_of, sketch_of
 from calibrant.data.multilabel import MultiLabel, label_names
-from calibrant.data.record import fitting_weights, need_positive
+from calibrant.data.record import fitting_weights, require_positive
 from calibrant.rows import MemoryRows
 
 # Imagined rows for each real one: beyond it the fit's certificate, a mean over rows, would lose its digits.
@@ -125,7 +125,7 @@ class MultiLabelCalibrator(Learned):
         return self
 
     def _fit(self, data: MultiLabel) -> None:
-        z, y = data.logits.double(), data.need_labels()
+        z, y = data.logits.double(), data.require_labels()
         weights = fitting_weights(data.weights)
         w = torch.ones_like(z[:, 0]) if weights is None else weights
         groups = torch.arange(len(data)) if data.groups is None else data.groups
@@ -179,8 +179,8 @@ class MultiLabelCalibrator(Learned):
 
 def _fitting_rows(predictions: MultiLabel) -> MultiLabel:
     """Return the rows of positive weight, if they hold a positive and a negative label and none that was certainly wrong."""
-    need_positive(predictions.weights)
-    data, labels = predictions.counted, predictions.counted.need_labels()
+    require_positive(predictions.weights)
+    data, labels = predictions.counted, predictions.counted.require_labels()
     for value, kind in ((1, "positive"), (0, "negative")):
         if not bool((labels == value).any()):
             raise refuse(f"at least one {kind} label to fit on", "none in any column", "use more rows")

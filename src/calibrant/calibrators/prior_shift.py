@@ -17,7 +17,7 @@ from calibrant.errors import BoundWarning
 from calibrant.rows import Batch, RowSource
 
 _HEAVY = 1e6
-_SMALLEST = 1e-8  # singular value of a confusion matrix, below which its classes cannot be told apart
+_SMALLEST = 1e-8  # singular value of a confusion matrix, below which its classes are indistinguishable
 
 
 class PriorShift(Calibrator):

@@ -69,7 +69,7 @@ def fit(
     options.check_output(output, inputs=[source.path, labels], suffixes=[".safetensors"], what="a calibrator")
 
     from calibrant.calibrators import MultiLabelCalibrator
-    from calibrant.data.record import need_features
+    from calibrant.data.record import require_features
 
     name = method or (options.OF_LABELS if multilabel else options.AUTO)
     calibrator: Any = options.make_calibrator(name, features=options.names_in([features]) if features else None)
@@ -89,7 +89,7 @@ def fit(
             split = contents.find(split)
             rows = contents.splits[split]
             if not multilabel and calibrator.needs_features:
-                need_features(rows)
+                require_features(rows)
             with working(f"fitting {name} on {len(rows):,} rows"):
                 calibrator = (MultiLabelCalibrator(calibrator) if multilabel else calibrator).fit(rows)
                 figures = _figures(rows, calibrator, file=source.shown, split=split)

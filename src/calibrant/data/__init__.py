@@ -1,1 +1,1 @@
-"""Predictions and what lies beside them: the record, pairs, several labels, top-k, splits, file formats, the leakage guard."""
+"""Predictions and their companions: the record, pairs, several labels, top-k, splits, file formats, the leakage guard."""

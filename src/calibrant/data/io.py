@@ -82,7 +82,7 @@ class Contents:
     Args:
         splits: Split name → predictions; "all" where there are no splits.
         parts: Where the scores of each stand; one part where a column says the split.
-        notes: What a person is told of how it was read.
+        notes: Sentences on how the file was read.
     """
 
     splits: dict[str, Any] = field(default_factory=dict)

@@ -191,7 +191,7 @@ class MultiLabel(Record):
     def _pairs(self, rows: Tensor, columns: Tensor) -> Pairs:
         held = {name: getattr(self, name) for name in ("groups", "weights", "features")}
         beside = {name: taken(values, rows) for name, values in held.items() if values is not None}
-        return Pairs(self.probs[rows, columns].double(), self.need_labels()[rows, columns].double(), **beside)
+        return Pairs(self.probs[rows, columns].double(), self.require_labels()[rows, columns].double(), **beside)
 
     @property
     def as_classes(self) -> Tensor:

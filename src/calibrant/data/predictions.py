@@ -25,7 +25,7 @@ from calibrant._kernel import RowStatistics, row_statistics
 from calibrant.data.collect import outputs_of
 from calibrant.data.leakage import check_not_fitted_on
 from calibrant.data.pairs import Pairs, are_events
-from calibrant.data.record import ColumnOptions, Record, checked_columns, flatten_rows, need_features
+from calibrant.data.record import ColumnOptions, Record, checked_columns, flatten_rows, require_features
 
 __all__ = ["Predictions"]
 
@@ -217,7 +217,7 @@ class Predictions(Record):
     @cached_property
     def correct(self) -> Tensor:
         """(N,) bool: whether the decision is the label."""
-        return self.predicted == self.need_labels()
+        return self.predicted == self.require_labels()
 
     @cached_property
     def confidence(self) -> Tensor:
@@ -232,7 +232,7 @@ class Predictions(Record):
     @cached_property
     def nll(self) -> Tensor:
         """(N,) float64: −log p of the label; +inf where the label's logit is −inf."""
-        labels = self.need_labels()
+        labels = self.require_labels()
         if self.given_probs is not None:
             return -_at(self.given_probs, labels).double().log()
         return self.statistics.nll
@@ -261,7 +261,7 @@ class Predictions(Record):
 
     def one_vs_rest(self, class_index: int) -> Pairs:
         """Reduce to pairs (probability of class ``class_index`` in [0, K), label is that class)."""
-        labels, k = self.need_labels(), class_index
+        labels, k = self.require_labels(), class_index
         if not 0 <= k < self.classes:
             raise refuse(f"class_index in [0, {self.classes})", str(k), "count classes from 0")
         if self.given_probs is None:
@@ -330,7 +330,7 @@ class Predictions(Record):
         if not allow_fit_rows:
             check()
         keeps = calibrator.top_label and not getattr(calibrator, "decision_on_top", False)
-        columns = (need_features(self),) if getattr(calibrator, "needs_features", False) else ()
+        columns = (require_features(self),) if getattr(calibrator, "needs_features", False) else ()
         return replace(
             self,
             logits=calibrator(self.logits, *columns),

@@ -124,7 +124,7 @@ class Record(ABC):
         facts = [words.get(name, name) for name in shown_names if name in held]
         return f"{type(self).__name__}({', '.join([f'{len(self)} rows', *self._about(), *facts])})"
 
-    def need_labels(self) -> Tensor:
+    def require_labels(self) -> Tensor:
         """Return the labels.
 
         Raises:
@@ -264,7 +264,7 @@ def check_weights(weights: Any, *, rows: int, device: torch.device | None = None
     if len(bad):
         remedy = "leave out rows that must not count, or give them the weight 0"
         raise refuse("finite weights ≥ 0", f"{wide[bad[0]].item():.6g} in row {int(bad[0])}", remedy)
-    need_positive(wide)
+    require_positive(wide)
     # effective rows and variances divide by Σw², which leaves float64's range long before the weights do
     if rows and not 0 < float(wide.square().sum()) < float("inf"):
         got = f"{float(wide[wide > 0].min()):.3g} to {float(wide.max()):.3g}"
@@ -272,7 +272,7 @@ def check_weights(weights: Any, *, rows: int, device: torch.device | None = None
     return wide
 
 
-def need_positive(weights: Tensor | None) -> Tensor | None:
+def require_positive(weights: Tensor | None) -> Tensor | None:
     """Return weights (N,), or None, if one of them at least is not 0.
 
     Raises:
@@ -299,7 +299,7 @@ def check_features(features: Any, *, rows: int) -> dict[str, Column] | None:
     return {name: check_column(one, name=f"the feature {name!r}", rows=rows) for name, one in features.items()} or None
 
 
-def need_features(data: Any) -> Features:
+def require_features(data: Any) -> Features:
     """Return the features of ``data``, for a calibrator that uses them.
 
     Raises:

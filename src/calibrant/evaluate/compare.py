@@ -21,7 +21,7 @@ from calibrant.statistics.enough import FEWEST_COMPARED, FEWEST_OF_ROWS, scarce_
 from calibrant.statistics.paired import PairedTest, holm, paired_square_test, paired_test, shown_p
 
 _OF_SQUARES = "the test is of the squares of the bins' gaps"
-SMALL = 1e-3  # differences below are told in two significant digits
+SMALL = 1e-3  # smaller differences are shown with two significant digits
 
 
 @dataclass(frozen=True)
@@ -332,6 +332,6 @@ def _check_same_rows(a: Data, b: Data) -> None:
 
 def _what_happened(data: Data) -> Tensor | None:
     """Return what happened (N,): the true class or the event; None of decisions without classes."""
-    decided = data.need_labels() if isinstance(data, Predictions) else data.labels
+    decided = data.require_labels() if isinstance(data, Predictions) else data.labels
     known = data.y.long() if are_events(data) else decided
     return None if known is None else known.cpu()

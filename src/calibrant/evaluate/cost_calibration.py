@@ -84,7 +84,7 @@ def cost_calibration(
     """
     data = require_predictions(predictions, what="the calibration of costs")
     p, own, foreseen = _decided(data, costs, reject)
-    realised = own.gather(1, data.need_labels()[:, None])[:, 0]
+    realised = own.gather(1, data.require_labels()[:, None])[:, 0]
     centred = own - foreseen[:, None]
     gap = realised - foreseen
     gap = torch.where(gap.abs() <= _ROUNDING * own.abs().amax(), 0.0, gap)  # where all costs are equal

@@ -129,7 +129,7 @@ def label_terms(data: MultiLabel) -> dict[str, Tensor]:
     NLL: −log of the probability of what happened, from the logits, so that no margin rounds it to 0 or ∞. Brier: (p − y)².
     Bias: p − y.
     """
-    y, z = data.need_labels() == 1, data.logits.double()
+    y, z = data.require_labels() == 1, data.logits.double()
     gap = data.probs.double() - y.double()
     terms = {"NLL": F.softplus(torch.where(y, -z, z)), "Brier": gap.square(), "Bias": gap}
     return {metric: torch.where(data.known, values, 0.0) for metric, values in terms.items()}
@@ -141,7 +141,7 @@ def _require_known(predictions: MultiLabel) -> MultiLabel:
         remedy = "use panel and subgroups for one class a row, or make MultiLabel where several can be true"
         raise refuse("predictions as a MultiLabel", f"a {type(predictions).__name__}", remedy)
     data = predictions.counted
-    data.need_labels()
+    data.require_labels()
     if len(unknown := torch.nonzero(~data.known.any(dim=0))):
         got = f"{data.names[int(unknown[0])]!r} missing (-1) in all"
         raise refuse("each label known in at least one row", got, "leave its column out, or select other rows")
@@ -151,7 +151,7 @@ def _require_known(predictions: MultiLabel) -> MultiLabel:
 def _few_events(data: MultiLabel) -> str:
     """Return why no interval is offered where few rows, or groups, hold an event or its absence; else nothing."""
     for kind, value in (("positive", 1), ("negative", 0)):
-        holding = data[(data.need_labels() == value).any(dim=1)]
+        holding = data[(data.require_labels() == value).any(dim=1)]
         units = holding.effective_count if holding.groups is None else len(holding.groups.unique())
         if units < _MIN_UNITS:
             unit = "rows" if data.groups is None else "groups"

@@ -69,7 +69,7 @@ def optimal_ece(
         Wang et al. 2021, Figure 4.
     """
     data = require_predictions(predictions, what="the optimal ECE")
-    data.need_labels()
+    data.require_labels()
     check_count(steps, name="steps", low=3)
     if not 0 < low < high < math.inf:
         raise InputError("0 < low < high", f"{low} and {high}", "choose a range of temperatures")
@@ -151,7 +151,7 @@ def refinement(
         _, recalibrated, block = recalibrated_in_blocks(data)
         measured = block > 0
         data = data[measured]
-        changed = Predictions.from_probs(recalibrated[measured], data.need_labels())
+        changed = Predictions.from_probs(recalibrated[measured], data.require_labels())
         method = "recalibrated by the blocks before"
     else:
         from calibrant.calibrators import TemperatureScaling
@@ -171,7 +171,7 @@ def refinement(
 
 def _calibrated_in_folds(data: Predictions, make: "Callable[[], Calibrator]", *, folds: int, seed: int) -> Predictions:
     """Return each row after a fit that has not seen it, so that the gain is not optimistic."""
-    labels, weight = data.need_labels(), fitting_weights(data.weights)
+    labels, weight = data.require_labels(), fitting_weights(data.weights)
     units = torch.arange(len(data))
     if data.groups is not None:
         _, units = torch.unique(data.groups.cpu(), return_inverse=True)
@@ -211,9 +211,9 @@ def _scores_by_row(score: "str | RowLoss") -> tuple[Callable[[Predictions], Tens
         )
 
     def rows(data: Predictions) -> Tensor:
-        return score.rows(data.log_probs, data.need_labels())
+        return score.rows(data.log_probs, data.require_labels())
 
-    # a row that is left as it is moves no loss: which move is told by the log-loss, label by label
+    # an unchanged row has the same loss: the log-loss of each label shows which rows change
     return rows, NLL().of_labels
 
 

@@ -23,7 +23,7 @@ from calibrant.errors import NoIntervalError
 from calibrant.evaluate.partitions import feature_columns, partitions_of
 from calibrant.metrics import ECE
 from calibrant.statistics import interval
-from calibrant.statistics.design import Clusters, need_groups
+from calibrant.statistics.design import Clusters, require_groups
 from calibrant.statistics.means import normal_quantile, skewed_ends
 from calibrant.statistics.paired import shown_p
 
@@ -221,7 +221,7 @@ def subgroups(
         }
     data = require_rows(predictions, what="subgroups")
     pairs, event = _pairs_and_event(data)
-    need_groups(pairs.groups, what="subgroups")
+    require_groups(pairs.groups, what="subgroups")
     known = [
         _Group.of(pairs, names, np.flatnonzero(partition.code == at))
         for partition in partitions_of(columns, data, depth=depth, bins=bins)

@@ -14,7 +14,7 @@ from calibrant.data.checks import Data, require_predictions, require_rows
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.statistics.binned import BinnedRows, calibrated_groups, error_interval
-from calibrant.statistics.design import Design, need_groups, need_independent
+from calibrant.statistics.design import Design, require_groups, require_ungrouped
 from calibrant.statistics.losses import Excess, MeanSums, rows_interval
 from calibrant.statistics.means import Interval
 from calibrant.statistics.null import band_of, calibrated_table, gap_band, redraw
@@ -126,7 +126,7 @@ class Metric(ABC):
         Raises:
             NoIntervalError: For rows in groups, of which only binned errors are known.
         """
-        need_independent(rows.groups, what=self)
+        require_ungrouped(rows.groups, what=self)
         generator = torch.Generator().manual_seed(seed)
         values = [self.measure(redraw(rows, generator=generator)) for _ in range(draws)]
         return band_of(torch.tensor(values, dtype=torch.float64), level=level)
@@ -322,7 +322,7 @@ class BinnedMetric(SumMetric[BinTable | KeptRows]):
             plain = data.given_probs is None and data.decision is None and data.weights is None
             known = "statistics" in vars(data) or data.logits.device.type != "cpu"
             if plain and not known and binning.bins <= LOOP_BINS:  # one pass over the logits
-                sums = top_bins(data.logits, data.need_labels(), binning.bins)
+                sums = top_bins(data.logits, data.require_labels(), binning.bins)
                 data.sums[binning] = BinTable.of_sums(sums, len(data))
             else:
                 data.sums[binning] = binning.table(data.confidence, data.correct, weight=data.weights)
@@ -338,7 +338,7 @@ class BinnedMetric(SumMetric[BinTable | KeptRows]):
         table = self.table(data)
         if data.groups is None:
             return table
-        need_groups(data.groups, what=self, weight=data.weights)
+        require_groups(data.groups, what=self, weight=data.weights)
         design = Design.of(data.scores, groups=data.groups, weight=data.weights)
         return replace(table, groups=GroupedGaps(self.gap_sums(data, design), design.clusters.degrees))
 

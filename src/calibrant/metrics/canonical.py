@@ -11,7 +11,7 @@ from torch import Tensor
 from calibrant._core.check import check_choice, refuse
 from calibrant.data.predictions import Predictions
 from calibrant.metrics._base import Metric
-from calibrant.statistics.design import need_independent
+from calibrant.statistics.design import require_ungrouped
 from calibrant.statistics.losses import rows_interval
 from calibrant.statistics.means import Interval, normal_quantile
 
@@ -75,7 +75,7 @@ class CanonicalError(Metric):
             data: Labelled, with all classes.
         """
         p, direction = self._directions(data)
-        at_label = direction.gather(1, data.need_labels()[:, None])[:, 0]
+        at_label = direction.gather(1, data.require_labels()[:, None])[:, 0]
         found: Tensor = at_label - (direction * p).sum(dim=1)
         return found
 
@@ -94,7 +94,7 @@ class CanonicalError(Metric):
         Raises:
             NoIntervalError: For rows in groups.
         """
-        need_independent(rows.groups, what=self)
+        require_ungrouped(rows.groups, what=self)
         p, direction = self._directions(rows)
         # given v, the variance of ⟨v, y⟩ under p
         spread = (p * direction.square()).sum(dim=1) - (p * direction).sum(dim=1).square()
@@ -124,10 +124,10 @@ def recalibrated_in_blocks(predictions: Predictions) -> tuple[Tensor, Tensor, Te
     """Return p and ĉ, (N, K) each, and the block (N,) of each row, of which block 0 is not recalibrated.
 
     Blocks at random, each fitted on the ones before: then ⟨v, y − p⟩ of a row has mean 0 given all earlier rows if the model is
-    calibrated, and the variances add up. Where folds judge each other their sums are correlated: the standard deviation of the
+    calibrated, and the variances add up. Where folds are evaluated on each other, their sums are correlated: the standard deviation of the
     mean was up to 1.45 times what the rows show. Groups lie in one block, since their rows are alike.
     """
-    labels, p, weight = predictions.need_labels(), predictions.float64_probs(), _scaled_weights(predictions)
+    labels, p, weight = predictions.require_labels(), predictions.float64_probs(), _scaled_weights(predictions)
     groups = predictions.groups
     unit = torch.arange(len(p)) if groups is None else groups.unique(return_inverse=True)[1].cpu()
     count = int(unit.max()) + 1

@@ -67,7 +67,7 @@ class ClasswiseECE(BinnedMetric):
 
         The signs are those of the gaps of its bins. How the classes of a row vary together is in no table.
         """
-        sign, labels = torch.cat([torch.sign(table.gap), table.gap.new_zeros(1)]), data.need_labels()
+        sign, labels = torch.cat([torch.sign(table.gap), table.gap.new_zeros(1)]), data.require_labels()
         signed = torch.empty(len(data), dtype=torch.float64, device=labels.device)
         for rows, p, cell in self._cells(data):
             signs = sign[cell]  # cell −1 (in no bin) reads the 0 at the end
@@ -127,13 +127,13 @@ class ClasswiseECE(BinnedMetric):
 
     def _residuals(self, data: Predictions) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Yield blocks of rows with cells (n, …) and what each adds to Σ (p − y) of the cell."""
-        labels = data.need_labels()
+        labels = data.require_labels()
         for rows, p, cell in self._cells(data):
             yield rows, cell, p
             yield rows, cell.gather(1, labels[rows, None]), p.new_full((len(p), 1), -1.0)
 
     def _made_table(self, data: Predictions) -> BinTable:
-        labels, weight = data.need_labels(), data.weights
+        labels, weight = data.require_labels(), data.weights
         # for half precision the compiled loop needs a float32 copy, so large logits take the other path
         copied = data.logits.itemsize < 4 and data.logits.numel() > _MOST_COPIED
         loops = data.given_probs is None and weight is None and data.logits.device.type == "cpu" and not copied

@@ -9,7 +9,7 @@ from calibrant.binning import BinTable
 from calibrant.errors import NoIntervalError
 from calibrant.metrics._base import BinnedMetric, KeptRows
 from calibrant.statistics.binned import left_over, squared_error
-from calibrant.statistics.design import need_independent
+from calibrant.statistics.design import require_ungrouped
 from calibrant.statistics.enough import check_enough_errors
 from calibrant.statistics.means import Interval, normal_quantile
 
@@ -52,7 +52,7 @@ class DebiasedECE(BinnedMetric):
             NoIntervalError: For rows in groups, few wrong decisions, and where few bins decide a square near 0.
         """
         table, z = self.table_of(state), normal_quantile((1 + level) / 2)
-        need_independent(table.groups, what=self)
+        require_ungrouped(table.groups, what=self)
         check_enough_errors(table.decided, what=self, weighted=table.weighted)
         square, noise = squared_error(table), table.rate * (1 - table.rate)
         part = table.squares[0] / table.mass**2  # Σ v² of each bin, of weights v that sum to 1

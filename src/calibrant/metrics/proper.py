@@ -127,7 +127,7 @@ class Brier(_LabelLoss):
 
     def rows(self, data: Predictions) -> Tensor:
         """Return Σ_k (p_k − y_k)² (N,)."""
-        labels, terms = data.need_labels()[:, None], []
+        labels, terms = data.require_labels()[:, None], []
         if data.given_probs is None:  # Σ p² − 2 p_y + 1
             found = data.statistics
             return (found.square + 1).sub_(found.nll.neg().exp_().mul_(2)).clamp_min_(0)

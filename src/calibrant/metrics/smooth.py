@@ -13,7 +13,7 @@ from calibrant._core.check import check_count
 from calibrant._core.numerics import slices
 from calibrant.binning import BinTable
 from calibrant.metrics._base import SumMetric
-from calibrant.statistics.design import need_independent
+from calibrant.statistics.design import require_ungrouped
 from calibrant.statistics.means import Interval
 from calibrant.statistics.null import band_of, calibrated_table
 
@@ -82,7 +82,7 @@ class SmoothECE(SumMetric[Tensor]):
         Raises:
             NoIntervalError: For rows in groups.
         """
-        need_independent(rows.groups, what=self)
+        require_ungrouped(rows.groups, what=self)
         p, weight = rows.confidence, rows.weights
         index = (p * self.cells).long().clamp_max(self.cells - 1)
         table = calibrated_table(

@@ -293,7 +293,9 @@ def _rows_of_groups(data: Data, features: Mapping[str, Any]) -> dict[str, Data]:
 
 
 def _same_rows(baseline: Data, data: Data) -> Data:
-    before, now = ((one.y if isinstance(one, Pairs) else one.need_labels()).cpu().double() for one in (baseline, data))
+    before, now = (
+        (one.y if isinstance(one, Pairs) else one.require_labels()).cpu().double() for one in (baseline, data)
+    )
     if not torch.equal(before, now):
         raise InputError("the baseline must hold the same rows in the same order, and its labels differ")
     if getattr(baseline, "classes", 0) != getattr(data, "classes", 0):

@@ -82,7 +82,7 @@ class CostRule(nn.Module):
         rows = require_classes(predictions, what="expected_cost", labelled=True)
         taken = self._expected(rows.logits).argmin(dim=1).cpu()
         # costs are bounded by the table, so that the bounds of a mean hold at every number of rows
-        paid = np.asarray(self.table.cpu()[rows.need_labels().cpu(), taken].numpy())
+        paid = np.asarray(self.table.cpu()[rows.require_labels().cpu(), taken].numpy())
         mean = float(paid.mean())
         low, high = float(self.table.min()), float(self.table.max())
         ends = mean_ends(paid, low=low, high=high, alpha=_ALPHA)

@@ -331,7 +331,7 @@ def confusion_of(
         counts, centres = zip(*(_decision_columns(data) for data in (window, reference)), strict=True)
         share, rows = counts[0][:, None] / n, np.maximum(counts[1], 1)[:, None]
         # what the labelled rows decided as j add to the probabilities
-        hits = torch.nn.functional.one_hot(reference.need_labels().cpu(), classes).numpy()
+        hits = torch.nn.functional.one_hot(reference.require_labels().cpu(), classes).numpy()
         residual = hits - torch.softmax(row_log_probs(reference) / temperature, dim=1).numpy()
         total, squares = _by_decision(reference, residual), _by_decision(reference, residual**2)
         away = (row_confidence(reference).cpu().numpy() - centres[1][reference.predicted.cpu().numpy()])[:, None]

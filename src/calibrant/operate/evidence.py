@@ -55,7 +55,7 @@ def events_of(data: Data, *, temperature: float) -> tuple[Floats, NDArray[np.boo
         return data.p.cpu().double().numpy()[:, None], right
     if data.classes > CLASSES:
         return columns_of(data, temperature)[:, :1], right
-    labels = torch.nn.functional.one_hot(data.need_labels().cpu(), data.classes).bool().numpy()
+    labels = torch.nn.functional.one_hot(data.require_labels().cpu(), data.classes).bool().numpy()
     return columns_of(data, temperature), np.concatenate([right, labels], axis=1)
 
 
@@ -86,8 +86,8 @@ class Curves:
         log_odds = _log_odds_of_events(p)
         for e in range(events):
             # half of the bins by rows, half by what they tell of the event: most rows are surely of another class
-            told = p[:, e] * (1 - p[:, e])
-            own = stratum_edges(log_odds[:, e], bins=bins, weight=1 / rows + told / max(told.sum(), 1e-300))
+            variance = p[:, e] * (1 - p[:, e])
+            own = stratum_edges(log_odds[:, e], bins=bins, weight=1 / rows + variance / max(variance.sum(), 1e-300))
             edges[e, : len(own)] = own
             lines[e] = _fitted_line(log_odds[:, e], happened[:, e])
             own = lines[e, 0] + lines[e, 1] * log_odds[:, e]

@@ -27,7 +27,7 @@ def require_labelled(data: Data, *, what: str, name: str = "predictions") -> Dat
     """Return ``data`` if it is a window whose rows have labels."""
     rows = require_window(data, what=what, name=name)
     if isinstance(rows, Predictions):
-        rows.need_labels()
+        rows.require_labels()
     return rows
 
 
@@ -93,7 +93,7 @@ def temperature_of(reference: Data) -> float:
     from scipy.optimize import minimize_scalar
 
     rows = torch.isfinite(reference.nll)
-    log_p, labels = row_log_probs(reference[rows]), reference[rows].need_labels().cpu()
+    log_p, labels = row_log_probs(reference[rows]), reference[rows].require_labels().cpu()
 
     def penalised(t: float) -> float:
         return float(torch.nn.functional.cross_entropy(log_p * math.exp(-t), labels, reduction="sum")) + t * t / 2

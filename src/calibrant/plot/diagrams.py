@@ -109,7 +109,7 @@ def labelled_rows(data: Any) -> Data:
     """
     rows = require_rows(data, what="a picture or a report")
     if isinstance(rows, Predictions):
-        rows.need_labels()
+        rows.require_labels()
     return rows
 
 

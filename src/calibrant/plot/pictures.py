@@ -270,7 +270,7 @@ def class_errors(predictions: Predictions, *, class_names: Sequence[str] | None 
         InputError: If class names are not K, or there are no rows.
     """
     data = require_predictions(predictions, what="classwise")
-    data.need_labels()
+    data.require_labels()
     names = checked_names(class_names, classes=data.classes) or [str(k) for k in range(data.classes)]
     metric, found = ECE(EqualWidth(BINS)), []
     for k, name in enumerate(names):

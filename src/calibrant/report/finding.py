@@ -217,7 +217,7 @@ def _class_figures(model: Model, states: Sequence[State]) -> list[ClassFigures]:
     rows = model.before.counted
     if not isinstance(rows, Predictions):
         return []
-    labels, found = torch.bincount(rows.need_labels(), minlength=rows.classes).tolist(), []
+    labels, found = torch.bincount(rows.require_labels(), minlength=rows.classes).tolist(), []
     for k, (n, *tables) in enumerate(zip(labels, *(state.classes for state in states), strict=True)):
         expected, observed = (float(sums.sum()) / tables[0].total for sums in (tables[0].sum_p, tables[0].sum_y))
         before, after = tables[0].error(), tables[1].error() if len(tables) > 1 else None

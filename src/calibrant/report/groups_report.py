@@ -1,4 +1,4 @@
-"""Calibration by group: the gap of every group of rows by the columns beside them, and one test for the worst."""
+"""Calibration by group: the gap of every group of rows, by the columns that name the groups, and one test for the worst."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -121,7 +121,7 @@ class Design:
         return (sums - mass[:, None] * sums.sum(dim=0)) * self.clusters.scale[:, None]
 
 
-def need_groups(groups: Tensor | None, *, what: object, weight: Tensor | None = None, least: int = FEWEST) -> None:
+def require_groups(groups: Tensor | None, *, what: object, weight: Tensor | None = None, least: int = FEWEST) -> None:
     """Raise if there are groups (N,), and too few for an interval or a null distribution.
 
     Args:
@@ -148,7 +148,7 @@ def need_groups(groups: Tensor | None, *, what: object, weight: Tensor | None = 
             )
 
 
-def need_independent(groups: Any, *, what: object) -> None:
+def require_ungrouped(groups: Any, *, what: object) -> None:
     """Raise if rows have groups, for methods that need independent rows.
 
     Args:

@@ -18,7 +18,7 @@ from calibrant.statistics.design import FEWEST
 # over-confident of two equally good models was preferred in up to 73 % of samples.
 FEWEST_COMPARED = 20
 # Enough for a two-sided test of log-losses or Brier scores of rows that count alike, if they tell the two models apart. Of 229
-# simulated pairs of equally good models none was told apart in more than 5 % and two standard errors of 2,000 simulations.
+# simulated pairs of equally good models none was found to differ in more than 5 % and two standard errors of 2,000 simulations.
 FEWEST_OF_ROWS = 5
 # An unlikely label counts in full from this part of the deciding size on: with all of it the tests lost up to a fifth of their power
 # where they are valid, with a third none, and every simulated pair held its level.
@@ -85,7 +85,7 @@ def _telling_errors(a: Predictions, b: Predictions, loss: LossOfLabels) -> float
     models. Where both say .5 it is often wrong and moves nothing: hundreds of such rows must not vouch for the few that decide.
     So an event counts min(1, 3 s / s̄), with s̄ = Σ q s² / Σ q s the size of those that decide the variance, as the models expect.
     """
-    labels, weight = a.need_labels().cpu(), a.row_weights.cpu()
+    labels, weight = a.require_labels().cpu(), a.row_weights.cpu()
     size, sums = torch.zeros(len(a), dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
     for rows in row_chunks(len(a), a.classes):
         logs = [model.log_probs_in(rows).cpu() for model in (a, b)]

@@ -26,7 +26,7 @@ from calibrant._core.check import shown
 from calibrant._core.numerics import add_records
 from calibrant.data.checks import Data
 from calibrant.errors import NoIntervalError
-from calibrant.statistics.design import Design, need_groups
+from calibrant.statistics.design import Design, require_groups
 from calibrant.statistics.enough import check_enough_errors, decided_of
 from calibrant.statistics.means import (
     Interval,
@@ -179,7 +179,7 @@ def rows_interval(
     """
     if data.groups is None:
         return MeanSums.of(rows, data, excess(data)).interval(what, level=level)
-    need_groups(data.groups, what=what, weight=data.weights)
+    require_groups(data.groups, what=what, weight=data.weights)
     check_enough_errors(decided_of(data), weighted=data.weights is not None, what=what)
     require_finite(float(rows.sum()), what)
     mean, _, spread = contributions(rows, Design.of(rows, groups=data.groups, weight=data.weights))

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from calibrant.errors import NoIntervalError
 from calibrant.statistics.binned import BinnedRows
-from calibrant.statistics.design import Design, need_groups
+from calibrant.statistics.design import Design, require_groups
 from calibrant.statistics.means import contributions, normal_quantile, skewed_ends, student_quantile
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -142,7 +142,7 @@ def paired_square_test(
     References:
         Widmann, Lindsten & Zachariah 2019 (the estimate); Efron & Tibshirani 1993, chapter 16 (tests by the parametric bootstrap).
     """
-    need_groups(groups, what="squared gaps", least=FEWEST_GROUPS)
+    require_groups(groups, what="squared gaps", least=FEWEST_GROUPS)
     if a.p.shape[0] < 2:
         raise NoIntervalError("at least two rows to compare on", "one", "compare on more")
     both = _Gaps.of(a, b, groups)

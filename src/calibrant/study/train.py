@@ -143,7 +143,7 @@ def training(
         fabric, fold, model = parts.fabric, parts.fold, parts.model
         state = Progress(torch.zeros(len(fold.train), dtype=torch.int64))
         if checkpoint is not None:
-            need_space(checkpoint.parent, parts.network, fold, optimizer=plan.optimizer)
+            require_space(checkpoint.parent, parts.network, fold, optimizer=plan.optimizer)
         if checkpoint is not None and checkpoint.exists():
             state = _restore(checkpoint, parts)
         while state.epoch < plan.epochs:
@@ -177,7 +177,7 @@ def training(
         )
 
 
-def need_space(folder: Path, network: nn.Module, fold: Fold, *, optimizer: str) -> None:
+def require_space(folder: Path, network: nn.Module, fold: Fold, *, optimizer: str) -> None:
     """Raise if a training's checkpoints and predictions do not fit on the disk of its folder.
 
     Args:

@@ -26,7 +26,7 @@ DATA_SETS: Mapping[str, type[DataSet]] = {
 
 
 def data_set(data: Mapping[str, Any], *, fold: int = 0) -> tuple[DataSet, dict[str, Outside]]:
-    """Return the data that ``{"name": …, option: value …}`` describes, and the out-of-distribution sets beside them, unread.
+    """Return the data that ``{"name": …, option: value …}`` describes, and the out-of-distribution sets to predict with them, unread.
 
     Args:
         data: The name of a data set and its options; ``"ood": [name, {"name": …, option: value}]`` adds such sets.

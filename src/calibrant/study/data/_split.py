@@ -108,7 +108,7 @@ class DataSet(ABC):
     """Data of a recipe; their options are the fields of a record."""
 
     folds: int = 1
-    outside: tuple[str, ...] = ("gaussian-noise", "pure-noise")  # out-of-distribution sets that may stand beside them
+    outside: tuple[str, ...] = ("gaussian-noise", "pure-noise")  # names that ``ood`` may have
 
     @abstractmethod
     def sizes(self) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def data_folder(place: Path, *, name: str) -> Path:
     return place
 
 
-def need_named_rows(requested: int, found: int, *, what: str) -> None:
+def require_named_rows(requested: int, found: int, *, what: str) -> None:
     """Raise if fewer rows are there than the recipe names: its record would be that of another experiment."""
     if not 0 < requested <= found:
         got = f"{requested}"

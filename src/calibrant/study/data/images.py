@@ -29,7 +29,7 @@ from calibrant.study.data._split import (
     Indices,
     TensorSplit,
     data_folder,
-    need_named_rows,
+    require_named_rows,
     split_rows,
 )
 from calibrant.study.data.corruptions import CORRUPTIONS
@@ -390,12 +390,12 @@ class Images(DataSet):
         rule, count = str(self.split), int(self.validation or 0)
         fit, held = split_rows(len(labels), validation=count, rule=rule, seed=self.split_seed, labels=labels)
         if self.train is not None:
-            need_named_rows(
+            require_named_rows(
                 self.train, len(fit), what=f"train images of {self.name} (those found, without validation images)"
             )
             fit = np.random.default_rng(seed).permutation(fit)[: self.train]
         if self.test is not None:
-            need_named_rows(self.test, len(test), what=f"test images of {self.name} (those found)")
+            require_named_rows(self.test, len(test), what=f"test images of {self.name} (those found)")
             test = test[np.random.default_rng(0).permutation(len(test))[: self.test]]
         black = (-mean[0] / deviation[0], -mean[1] / deviation[1], -mean[2] / deviation[2])
         crops = self.augment and self.name != "imagenet"  # which crops while it decodes
