@@ -178,6 +178,17 @@ def test_all_studies_run_and_a_broken_one_stops_no_other(
     assert run(line).stdout == "small is finished: calibrant study show small\n"
 
 
+def test_a_folder_without_the_data_is_named_before_the_hub_is_asked(run: Run, home: Path) -> None:
+    Path("data").mkdir()
+    assert (
+        "data has no folder 'cifar10': it is read from the Hugging Face hub"
+        in run("study run vit --data data --dry-run").stderr
+    )
+    Path("data", "cifar10").mkdir()
+    assert "hub" not in run("study run vit --data data --dry-run").stderr
+    assert "hub" not in run("study run digits --data data --dry-run").stderr  # which needs no folder
+
+
 def test_a_preset_is_checked_once_before_it_runs(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checked = []
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 THEORY = "theory"  # the name under which `study show` has the theory's figures
 RUNS = Path("calibrant-runs")
+MADE_HERE = {"digits": "with scikit-learn", "module": "your module"}  # data that neither a folder nor the hub holds
 LOG_EVERY = 60  # seconds between lines of a log, which has one for each training too
 study = typer.Typer(help="The papers' experiments: list, run, show.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -340,7 +341,12 @@ def _chosen_study(file: StudyFile, scale: str, seeds: int | None, data: Path | N
         if strange := [label for label in labels or () if label not in known]:
             raise InputError(f"{strange[0]!r} is none of the {family} of {file.name}: {', '.join(known)}")
     found = found.restricted(**{family: labels or None for family, labels in parts.items()})
-    return found if data is None else found.with_data_from(data)
+    if data is None:
+        return found
+    found = found.with_data_from(data)
+    for name in sorted({one.data["name"] for one in found.settings if "folder" not in one.data} - set(MADE_HERE)):
+        say("note", f"{data} has no folder {name!r}: it is read from the Hugging Face hub")
+    return found
 
 
 def _finished(study: Study, store: Store) -> int:
@@ -362,9 +368,8 @@ def _print_plan(chosen: Study, kept: Store, scale: str, how: str) -> None:
 
 def _data_sets(study: Study) -> str:
     """Return the data sets of a study, each with its folder, or where it comes from."""
-    known = {"digits": "with scikit-learn", "module": "your module"}
     sets = [dict(one.data) for one in study.settings]
-    places = [str(data.get("folder") or known.get(data["name"], "Hugging Face hub, or --data")) for data in sets]
+    places = [str(data.get("folder") or MADE_HERE.get(data["name"], "Hugging Face hub, or --data")) for data in sets]
     return "; ".join(sorted({f"{data['name']} ({place})" for data, place in zip(sets, places, strict=True)}))
 
 
