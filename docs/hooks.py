@@ -1,10 +1,15 @@
-"""Writes the reference, one page for each public module from its docstrings, links the names in tables to it, and keeps
-names with a hyphen and options whole."""
+"""Writes the reference, a page for each public module, class and function, from the docstrings.
+
+It also links the names in tables to the reference, and keeps options and names with a hyphen whole.
+"""
 
 import ast
+import importlib
+import inspect
 import re
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -28,22 +33,75 @@ def public_modules() -> list[str]:
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """Add the reference to the end of the navigation."""
-    pages = [{"What stays": "api-stability.md"}, {"calibrant": "reference/calibrant.md"}]
+    """Add the reference to the end of the navigation, a line for each module; the pages of its names are linked there."""
+    pages = [{"All modules": "reference/calibrant.md"}]
     pages += [{name: f"reference/{name}.md"} for name in public_modules()]
-    config.nav = [*(config.nav or []), {"Reference": pages}]
+    config.nav = [*(config.nav or []), {"Reference": [*pages, {"What stays": "api-stability.md"}]}]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
-    """Add the reference pages themselves."""
+    """Add a page for each public module and one for each class and function that it exports."""
+    guides = {file.src_uri: file.content_string for file in files.documentation_pages()}
+    lines = ["# Reference", "", "Every public class and function has a page, made from its docstring.", ""]
+    lines += ["| module | holds |", "| --- | --- |"]
     for name in public_modules():
-        text = f"# calibrant.{name}\n\n::: calibrant.{name}\n"
-        files.append(File.generated(config, f"reference/{name}.md", content=text))
-    families = "\n".join(f"- [`calibrant.{name}`]({name}.md)" for name in public_modules())
-    top = f"# calibrant\n\nThe package shows the names used most; each family has a page of its own.\n\n{families}\n"
+        module = importlib.import_module(f"calibrant.{name}")
+        lines.append(f"| [`calibrant.{name}`]({name}.md) | {first_sentence(module)} |")
+        for uri, text in module_pages(name, module, guides).items():
+            files.append(File.generated(config, uri, content=text))
     members = "    options:\n      members: [load_example, example_path]\n"
-    top += f"\n## Examples in the package\n\n::: calibrant.data.examples\n{members}"
-    files.append(File.generated(config, "reference/calibrant.md", content=top))
+    lines += ["", "## Examples in the package", "", f"::: calibrant.data.examples\n{members}"]
+    files.append(File.generated(config, "reference/calibrant.md", content="\n".join(lines)))
+
+
+def module_pages(name: str, module: ModuleType, guides: dict[str, str]) -> dict[str, str]:
+    """Return the pages of one module by their paths: its own, with a table of its names, and a page for each of them."""
+    exported = {one: getattr(module, one) for one in getattr(module, "__all__", [])}
+    rest = [one for one, value in exported.items() if not inspect.isclass(value) and not inspect.isroutine(value)]
+    top = f"# calibrant.{name}\n\n::: calibrant.{name}\n    options:\n      members: {rest}\n      summary: false\n"
+    pages = {}
+    for title, kind in (("Classes", inspect.isclass), ("Functions", inspect.isroutine)):
+        chosen = {one: value for one, value in exported.items() if kind(value)}
+        if chosen:
+            top += f"\n## {title}\n\n| name | what it is |\n| --- | --- |\n"
+        for one, value in chosen.items():
+            top += f"| [`{one}`]({name}/{one}.md) | {first_sentence(value)} |\n"
+            siblings = [other for other in chosen if other != one and same_file(chosen[other], value)][:6]
+            pages[f"reference/{name}/{one}.md"] = name_page(name, one, value, siblings, guides)
+    return {f"reference/{name}.md": top, **pages}
+
+
+def name_page(module: str, name: str, value: object, siblings: list[str], guides: dict[str, str]) -> str:
+    """Return the page of one class or function: its docstring, and where to read on."""
+    links = [f"[`{other}`]({other}.md)" for other in siblings]
+    shown = re.compile(rf"`(?:\w+\.)*{name}\b|^.*\b{name}\(", re.MULTILINE)
+    pages = [uri for uri, text in guides.items() if shown.search(text) and uri not in ("papers.md", "api-stability.md")]
+    links += [f"[{guides[uri].split(chr(10), 1)[0].lstrip('# ')}](../../{uri})" for uri in pages[:8]]
+    more = f"\n## See also\n\n{' · '.join([*links, f'[all of calibrant.{module}](../{module}.md)'])}\n"
+    options = "      heading_level: 1\n      show_root_heading: true\n      show_root_full_path: false\n      show_bases: true\n"
+    if inspect.isclass(value):
+        options += f"      members: {own_members(value)}\n"
+    return f"::: calibrant.{module}.{name}\n    options:\n{options}{more}"
+
+
+def own_members(cls: type) -> list[str]:
+    """Return the public methods and properties that a class adds to its bases; the others stand on the bases' pages."""
+    bases = {name for base in cls.__mro__[1:] for name in vars(base)}
+    kinds: tuple[type, ...] = (property, classmethod, staticmethod)
+    found = {one for one, value in vars(cls).items() if inspect.isroutine(value) or isinstance(value, kinds)}
+    return [name for name in vars(cls) if name in found - bases and not name.startswith("_")]
+
+
+def first_sentence(documented: object) -> str:
+    """Return the first sentence of a docstring as one cell of a table."""
+    text = " ".join((inspect.getdoc(documented) or "").split("\n\n")[0].split())
+    sentence = re.match(r"(.+?[.:])(?= [A-Z`]|$)", text)
+    return re.sub(r"``(.+?)``", r"`\1`", sentence[1] if sentence else text).replace("|", "\\|")
+
+
+def same_file(one: object, other: object) -> bool:
+    """Return whether two objects are defined in one module."""
+    return getattr(one, "__module__", None) == getattr(other, "__module__", "")
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -83,7 +141,7 @@ def _link(match: re.Match[str]) -> str:
 @cache
 def homes() -> dict[str, str]:
     """Return each method's name with the identifier of its entry in the reference."""
-    found = {}
+    found: dict[str, str] = {}
     for family in METHODS:
         tree = ast.parse((SOURCE / family / "__init__.py").read_text(encoding="utf-8"))
         for node in tree.body:

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from tests.browser import CHROMIUM, PALE, QUIET
 
+import calibrant
+
 ROOT = Path(__file__).parent.parent
 WIDTHS = (360, 768, 1280, 1920)
 # What scrolls by itself, and the theme's own bars, may be wider than the screen.
@@ -63,6 +65,22 @@ def hooks() -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_every_name_of_a_module_has_a_page_with_links(hooks: Any) -> None:
+    guides = {"guide.md": "# A guide\n\nMeasure `ECE(10)` first."}
+    pages = hooks.module_pages("metrics", calibrant.metrics, guides)
+    assert set(pages) == {
+        "reference/metrics.md",
+        *(f"reference/metrics/{name}.md" for name in calibrant.metrics.__all__),
+    }
+    assert "[A guide](../../guide.md)" in pages["reference/metrics/ECE.md"]
+    assert "[`MCE`](MCE.md)" in pages["reference/metrics/ECE.md"]
+    assert "A guide" not in pages["reference/metrics/ACE.md"]
+
+
+def test_a_reference_page_omits_what_the_base_describes(hooks: Any) -> None:
+    assert hooks.own_members(calibrant.losses.AdaFocalLoss) == ["update", "adapted", "gamma_of"]
 
 
 @pytest.mark.parametrize("name", ["choose-a-loss", "choose-a-calibrator", "choose-a-metric"])
