@@ -25,7 +25,7 @@ import calibrant
 from calibrant import Predictions
 from calibrant.study import Store, load_study
 from calibrant.study.data import load_fold
-from calibrant.study.measures import CALIBRATORS, DERIVED, FEW, METRICS, FoldFits, ignore_bound_warnings
+from calibrant.study.measures import CALIBRATORS, DERIVED, FEW, METRICS, FoldFits, calibrated, fitted
 from calibrant.study.recipe import Recipe
 from calibrant.study.tables import Measured, collect
 from papers.index import NO_TEST_ROWS, Claim, Place, claims, labels_at, places
@@ -124,10 +124,10 @@ def pooled(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def kind_of(row: dict[str, Any]) -> str:
-    """Return the kind of a comparison's measures: errors and losses, single bins, or errors of calibration before and after."""
+    """Return the kind of a comparison's measures: the least confident, errors and losses, or errors of calibration before and after."""
     ends = [row[end].rpartition(" ")[2] for end in ("first", "last")]
-    if any(end.startswith(("gap", "excess")) for end in ends):
-        return "bins"
+    if any(end.startswith("excess") for end in ends):
+        return "least confident"
     if all(end.startswith(("error", "nll", "entropy")) for end in ends):
         return "losses"
     return "raw" if "ece" in ends or set(ends) & {"ece_mass", "ece_class"} else "after"
@@ -182,11 +182,6 @@ def _resampled(fits: FoldFits, measure: str, weights: Array) -> Array | None:
         rows = (before.correct if measure.endswith("_correct") else ~before.correct).numpy()
         values = before.nll if measure.startswith("nll") else torch.special.entr(before.log_probs.exp()).sum(dim=1)
         return _mean(values.numpy()[rows], weights[:, rows])
-    if measure.startswith("gap_"):
-        pairs = before.top_label()
-        which = _mass_bins(pairs.p.numpy())
-        chosen = which == {"lowest": 0, "middle": BINS // 2, "highest": BINS - 1}[measure.removeprefix("gap_")]
-        return np.abs(_mean((pairs.p - pairs.y.double()).numpy()[chosen], weights[:, chosen]))
     if measure == "excess_uncertain":
         pairs = fits.after("by_ece").top_label()
         least = torch.argsort(pairs.p, stable=True)[: len(pairs) // 3].numpy()
@@ -214,10 +209,8 @@ def _resampled(fits: FoldFits, measure: str, weights: Array) -> Array | None:
 
 
 def _few(fits: FoldFits, name: str) -> Predictions:
-    with ignore_bound_warnings():
-        few = [rows[:FEW] for rows in fits.validation]
-        fitted = [CALIBRATORS[name][1]().fit(rows.logits, rows.labels) for rows in few]
-        return Predictions.cat([rows.calibrated_by(one) for rows, one in zip(fits.test, fitted, strict=True)])
+    few = fitted(CALIBRATORS[name][1], [rows[:FEW] for rows in fits.validation])
+    return calibrated(fits.test, few)
 
 
 def _ece(predictions: Predictions, weights: Array) -> Array:

@@ -148,8 +148,8 @@ def test_histograms_hold_the_training_samples_of_all_folds(ran: Ran) -> None:
     for panel, name in zip(panels, ("CE", "Focal"), strict=True):
         assert panel.title == name
         run = runs_of(ran, name)[0]
-        largest = torch.cat([ran[1].max_logits(recipe) for recipe in run.recipes])
-        since = torch.cat([ran[1].learned_epochs(recipe) for recipe in run.recipes])
+        largest = torch.cat([ran[1].of_training(recipe, "max_logits") for recipe in run.recipes])
+        since = torch.cat([ran[1].of_training(recipe, "learned_epochs") for recipe in run.recipes])
         inside = (largest >= panel.edges[0]) & (largest <= panel.edges[-1])
         never = dict(panel.groups)["wrong at the end"]
         assert sum(sum(heights) for _, heights in panel.groups) == int(inside.sum())

@@ -26,7 +26,6 @@ from calibrant.study import (
     collect,
     load_study,
     rows,
-    tables,
 )
 from calibrant.study import run as module
 from calibrant.study.models import MLP
@@ -73,7 +72,7 @@ def test_finished_runs_are_kept_and_the_rest_is_run(study: Study, twice: SimpleN
     store, recipe = twice.store, next(study.cells()).recipe
     assert twice.finished == [True] * 3 + [False] * 5
     assert twice.objectives == ["CE"]  # an objective without all its folds is left out of the table
-    assert store.max_logits(recipe).shape == store.learned_epochs(recipe).shape == (40,)
+    assert {store.of_training(recipe, name).shape for name in ("max_logits", "learned_epochs")} == {(40,)}
     assert (twice.news[0].done, twice.news[-1].done, twice.news[-1].total) == (3, 8, 8)
     assert {path: path.stat().st_mtime_ns for path in twice.written} == twice.written
     assert run(study, store) == []
@@ -91,7 +90,7 @@ def test_every_row_is_tested_once_and_calibrated_by_its_own_fold(study: Study, t
     for row, temperature in zip((0, size), first.temperatures, strict=True):
         scale = first.before.logits[row] / first.after.logits[row]
         assert torch.allclose(scale, torch.tensor(temperature).to(scale.dtype), rtol=1e-5)
-    assert first.figures()["temperature"] == pytest.approx(math.sqrt(math.prod(first.temperatures)))
+    assert first.fits.value("temperature") == pytest.approx(math.sqrt(math.prod(first.temperatures)))
     assert first.validation_uses == {"fit the temperature": 1}
     line = summarise(measured)[0]
     values = [ECE()(m.before) for m in measured if m.objective == "CE"]
@@ -116,8 +115,8 @@ def test_orderings_are_judged_over_seeds(study: Study) -> None:
     # differences .06 and .05: t = .055 / (.00707 / √2) = 11, p = 2·(1 − F_1(11)) = 1 − 2/π·atan(11)
     assert verdicts[0].p == pytest.approx(1 - 2 / math.pi * math.atan(11))
     assert verdicts[0].p_unpaired == pytest.approx(stats.ttest_ind([0.08, 0.09], [0.02, 0.04]).pvalue)
-    assert tables._unpaired([0.1], [0.1, 0.2]) is None
-    assert tables._unpaired([0.1, 0.1], [0.2, 0.2]) is None
+    assert verdict_on_claim(falls, "small", [{0: 0.1, 1: 0.1}, {0: 0.2, 1: 0.2}]).p_unpaired is None
+    assert verdict_on_claim(falls, "small", [{0: 0.1}, {0: 0.1, 1: 0.2}]).p_unpaired is None
     assert verdicts_on(study, []) == []
 
 
@@ -139,7 +138,7 @@ def test_an_interrupted_save_does_not_count_as_finished(
         store.trajectory(cell.recipe)
     run(replace(study, seeds=(0,), objectives=study.objectives[:1]), store)
     assert store.finished(cell.recipe)
-    assert store.learned_epochs(cell.recipe).shape == (40,)
+    assert store.of_training(cell.recipe, "learned_epochs").shape == (40,)
     assert [entry["epoch"] for entry in store.trajectory(cell.recipe)] == [1, 2]
 
 

@@ -11,10 +11,10 @@ from calibrant import Predictions
 from calibrant.binning import EqualMass
 from calibrant.calibrators import FocalTemperatureScaling
 from calibrant.metrics import ECE
-from calibrant.study import Claim
+from calibrant.study import Claim, load_study
 from calibrant.study.measures import FoldFits, ignore_bound_warnings
-from calibrant.study.page import in_short, verdict_sentences
-from calibrant.study.tables import Measured, Summary, one_gamma, verdict_on_claim
+from calibrant.study.page import in_short, one_gamma_table, verdict_sentences
+from calibrant.study.tables import Measured, Summary, verdict_on_claim
 
 CLAIM = Claim("b is lower than a", "a paper", "ece", ("a", "b"))
 
@@ -97,7 +97,7 @@ def test_one_gamma_of_focal_temperature_scaling_serves_all_seeds() -> None:
 
     def run(seed: int) -> Measured:
         fits = FoldFits([rows()], [rows()])
-        return Measured("digits", "Cross-entropy", seed, (), fits, 0.0, {}, "cpu", {})
+        return Measured("digits", "Cross-entropy", seed, (), fits, ())
 
     items = [run(seed) for seed in range(2)]
     metric, tried = ECE(EqualMass(15)), []
@@ -111,6 +111,8 @@ def test_one_gamma_of_focal_temperature_scaling_serves_all_seeds() -> None:
             for parts in ([item.fits.validation[0] for item in items], [item.fits.test[0] for item in items])
         )
         tried.append((sum(seen), gamma, sum(new) / 2))
-    (found,) = one_gamma(items)
-    assert (found.gamma, found.ece) == (min(tried)[1], pytest.approx(min(tried)[2]))
-    assert one_gamma(items[:1]) == []
+    study = load_study("komisarenko-table1")
+    (table,) = one_gamma_table(study, items)
+    ((_, best, _, error),) = table.rows
+    assert (best, error.partition("±")[0]) == (f"{min(tried)[1]:g}", f"{100 * min(tried)[2]:.2f}")
+    assert one_gamma_table(study, items[:1]) == []

@@ -1,19 +1,24 @@
 """Tables and sentences of a study, as the command line prints them and as its page shows them; and the index of the papers' claims."""
 
-import itertools
 import json
 import textwrap
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from calibrant.binning import EqualMass
+from calibrant.calibrators import FocalTemperatureScaling
 from calibrant.errors import FileFormatError
+from calibrant.metrics import ECE
 from calibrant.report import Model, write_report
 from calibrant.report.model import Block, Claims, Table
 from calibrant.statistics.paired import shown_p
-from calibrant.study.measures import MEASURES
+from calibrant.study.measures import MEASURES, calibrated, fitted, geometric_mean
 from calibrant.study.recipe import Published, Study
-from calibrant.study.tables import Measured, Summary, Verdict, one_gamma, printed_beside
+from calibrant.study.tables import Measured, Summary, Verdict, deviation, grouped, max_uses, printed_beside
 
 SIDE_BY_SIDE = 4  # measures of a paper in one table, so that it fits a terminal
 T_MEAN = "{mean[temperature]:.2f}"
@@ -125,22 +130,32 @@ def paper_tables(study: Study, lines: Sequence[Summary]) -> list[Table]:
 
 
 def one_gamma_table(study: Study, measured: Sequence[Measured]) -> list[Table]:
-    """Return focal temperature scaling with one γ for all seeds, for a study of Komisarenko & Kull's experiments with several."""
-    found = one_gamma(measured) if "komisarenko" in study.papers else []
-    rows = [
-        [
-            f"{one.setting} · {one.objective}",
-            f"{one.gamma:g}",
-            f"{one.temperature:.2f}",
-            f"{100 * one.ece:.2f}±{100 * one.spread:.2f}",
-        ]
-        for one in found
-    ]
+    """Return focal temperature scaling with one γ for all seeds, as in Komisarenko & Kull (2024, Table 1).
+
+    Args:
+        study: The study; there is no table if it is not of that paper's experiments, or has one seed.
+        measured: The result of ``collect``.
+    """
+    metric, cells = ECE(EqualMass(15)), []
+    for (setting, objective), items in grouped(measured, lambda item: (item.setting, item.objective)).items():
+        if "komisarenko" not in study.papers or len(items) < 2:
+            continue
+        tried = []
+        for gamma in FocalTemperatureScaling.published:
+            make = partial(FocalTemperatureScaling, "ece", gammas=(gamma,), grid="komisarenko")
+            pairs = [(item.fits, fitted(make, item.fits.validation)) for item in items]
+            seen = [metric(calibrated(fits.validation, made, allow_fit_rows=True)) for fits, made in pairs]
+            tried.append((float(np.mean(seen)), gamma, pairs))
+        _, gamma, pairs = min(tried, key=lambda entry: entry[:2])
+        errors = [100 * metric(calibrated(fits.test, made)) for fits, made in pairs]
+        temperature = geometric_mean([geometric_mean([one.temperature for one in made]) for _, made in pairs])
+        shown = f"{np.mean(errors):.2f}±{deviation(errors):.2f}"
+        cells.append([f"{setting} · {objective}", f"{gamma:g}", f"{temperature:.2f}", shown])
     note = (
         "γ has the least AdaECE of the validation data in the mean over seeds, as in the paper; T is each seed's own."
     )
     header = ["objective", "γ", "T by AdaECE", "AdaECE % at focal T"]
-    return [Table("Focal temperature scaling with one γ for all seeds", header, rows, note)] if rows else []
+    return [Table("Focal temperature scaling with one γ for all seeds", header, cells, note)] if cells else []
 
 
 def _printed_and_measured(line: Summary, printed: Mapping[str, Published], measure: str) -> str:
@@ -218,14 +233,6 @@ def spread(line: Summary, name: str) -> str:
     return mean if line.seeds == 1 else f"{mean}±{scale * line.spread[name]:.{digits}f}".replace("±0.", "±.")
 
 
-def validation_note(measured: Sequence[Measured]) -> str:
-    """Return how often validation data were used, the most for any training."""
-    uses: dict[str, int] = {}
-    for purpose, count in itertools.chain.from_iterable(m.validation_uses.items() for m in measured):
-        uses[purpose] = max(uses.get(purpose, 0), count)
-    return "Validation data were used to " + ", ".join(f"{p} ({c}×)" for p, c in uses.items()) + " in a training."
-
-
 def write_page(
     study: Study,
     measured: Sequence[Measured],
@@ -250,28 +257,26 @@ def write_page(
         Model(f"{m.setting} · {m.objective}, seed {m.seed}", m.before, m.after, "TemperatureScaling") for m in first
     ]
     claims = [Claims("What the papers claim, and what shows here", sentences)] if sentences else []
-    made = Claims("How it was made", [validation_note(measured)])
+    uses = ", ".join(f"{purpose} ({n}×)" for purpose, n in max_uses(m.validation_uses for m in measured).items())
+    made = Claims("How it was made", [f"Validation data were used to {uses} in a training."])
     blocks: list[Block] = [Claims("In short", in_short(lines)), *shown, *claims, made]
     write_report(models, path, title=study.title, tables=blocks, notes=[" ".join(study.about.split())])
 
 
-VERDICTS = (
-    "shows",
-    "shows in part",
-    "shows the opposite",
-    "no effect above the margin",
-    "unclear",
-    "not comparable",
-    "not decidable",
-    "not run",
-)
+COLUMNS_OF_VERDICTS = {  # verdicts that are counted together
+    "shows": ["shows"],
+    "opposite": ["shows the opposite"],
+    "none": ["no effect above the margin"],
+    "unclear": ["unclear", "shows in part"],
+    "unfit": ["not comparable", "not decidable"],
+    "not run": ["not run"],
+}
 REGIMES = {  # what a verdict can say of the paper
     "mathematics": "a mathematical statement",
     "paper": "the paper's data, network and training",
     "near": "the paper's data, a smaller network or a shorter training",
     "here": "data for which the paper does not claim it",
 }
-UNFIT = ["not comparable", "not decidable"]
 LINE_WIDTH = 78  # characters of a sentence on a terminal
 
 
@@ -296,17 +301,15 @@ def claim_table(claims: Sequence[Mapping[str, Any]]) -> Table:
         for claim in claims
         for line in claim["lines"]
     ]
-    papers = dict.fromkeys(claim["paper"] for claim in claims)
-    groups = {paper: [line[1:] for line in lines if line[0] == paper] for paper in papers}
-    if len(papers) > 1:
-        groups["all papers"] = [line[1:] for line in lines]
-    rows = [
-        [name, regime, *_verdict_counts([line[1:] for line in mine if line[0] == regime])]
-        for name, mine in groups.items()
-        for regime in REGIMES
-        if any(line[0] == regime for line in mine)
-    ]
-    header = ["paper", "rests on", "all", "shows", "opposite", "none", "unclear", "unfit", "not run"]
+    papers = list(dict.fromkeys(claim["paper"] for claim in claims))
+    rows = []
+    for name in [*papers, *(["all papers"] if len(papers) > 1 else [])]:
+        for regime in REGIMES:
+            found = {line[2:] for line in lines if line[1] == regime and name in (line[0], "all papers")}
+            groups = [{one for verdict, one in found if verdict in kinds} for kinds in COLUMNS_OF_VERDICTS.values()]
+            if found:
+                rows.append([name, regime, str(len({one for _, one in found})), *(str(len(group)) for group in groups)])
+    header = ["paper", "rests on", "all", *COLUMNS_OF_VERDICTS]
     regimes = "; ".join(f"{name}: {words}" for name, words in REGIMES.items())
     note = (
         f"Each comparison counts once, also where several claims or papers rest on it. {regimes}. Shows, or shows the opposite: p < .05, "
@@ -317,39 +320,25 @@ def claim_table(claims: Sequence[Mapping[str, Any]]) -> Table:
     return Table("The papers' claims on the records of what was run", header, rows, note)
 
 
-def _verdict_counts(lines: Sequence[tuple[str, Any]]) -> list[str]:
-    """Return how many distinct comparisons there are, and how many have each verdict, of which some are counted together."""
-    groups = [
-        ["shows"],
-        ["shows the opposite"],
-        ["no effect above the margin"],
-        ["unclear", "shows in part"],
-        UNFIT,
-        ["not run"],
-    ]
-    counts = [len({comparison for verdict, comparison in lines if verdict in group}) for group in groups]
-    return [str(len({comparison for _, comparison in lines})), *map(str, counts)]
-
-
-def _effect(measure: str, value: float) -> str:
-    """Return a difference of a measure, in points where the measure is a fraction."""
-    return f"{100 * value:+.2f} points" if MEASURES[measure.partition(" ")[0]].percent else f"{value:+.4f}"
-
-
 def claim_sentences(claims: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return each claim with its number, what the paper says, and a line for each place: verdict, effect and adjusted p-value."""
     found = []
     for claim in claims:
         head = f"{claim['number']}. {claim['claim']} ({claim['paper']}, {claim['place']})"
         parts = [head, f"   paper: {claim['quote']}"]
+        percent = MEASURES[claim["measure"].partition(" ")[0]].percent if "measure" in claim else False
         for line in claim["lines"]:
-            numbers = [f"difference {_effect(claim['measure'], line['effect'])}"] if "effect" in line else []
-            kind = (
-                "clusters of sets" if line["data"].endswith("saved logits") else "seed" + "s" * (line.get("units") != 1)
-            )
-            numbers += [f"{shown_p(line['p'])} over {line['units']} {kind}"] if "p" in line else []
-            numbers += [line["note"]] if "note" in line else []
-            place = "" if line["regime"] == "mathematics" else f" on {line['data']} ({line['regime']})"
-            parts.append(f"   {line['verdict']}{place}" + "".join(f"; {number}" for number in numbers))
+            numbers = [
+                line["verdict"] + ("" if line["regime"] == "mathematics" else f" on {line['data']} ({line['regime']})")
+            ]
+            if "effect" in line:
+                effect = line["effect"]
+                numbers.append(f"difference {100 * effect:+.2f} points" if percent else f"difference {effect:+.4f}")
+            if "p" in line:
+                units = (
+                    "clusters of sets" if line["data"].endswith("saved logits") else f"seed{'s' * (line['units'] != 1)}"
+                )
+                numbers.append(f"{shown_p(line['p'])} over {line['units']} {units}")
+            parts.append("   " + "; ".join([*numbers, *([line["note"]] if "note" in line else [])]))
         found.append("\n".join(textwrap.fill(part, LINE_WIDTH, subsequent_indent="   ") for part in parts))
     return found

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from calibrant._core.config import own_version
-from calibrant._files import as_path, error_boundary, read_arrays, read_text, shown, write_arrays, write_whole
+from calibrant._files import as_path, error_boundary, read_arrays, read_text, write_arrays, write_whole
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError
 from calibrant.study.recipe import Recipe
@@ -60,11 +60,8 @@ class Store:
             FileFormatError: If the folder cannot be created.
         """
         folder = self.folder(recipe)
-        try:
+        with error_boundary("a writable store", str(self.root), "choose another --store"):
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            got = f"{error.strerror!r} for {shown(folder)}"
-            raise FileFormatError("a writable store", got, "choose another --store") from error
         return folder / "checkpoint.pt"
 
     def finished(self, recipe: Recipe) -> bool:
@@ -73,16 +70,13 @@ class Store:
 
     def save(self, recipe: Recipe, outcome: Outcome) -> None:
         """Write a finished run. The record is written last, so an interrupted save does not count as finished."""
-        # creates the folder
-        self.checkpoint(recipe)
-        folder = self.folder(recipe)
+        folder = self.checkpoint(recipe).parent
         write_arrays(folder / "predictions.npz", _arrays_of({"val": outcome.validation, "test": outcome.test}))
-        learned = {"learned_epochs": outcome.learned_epochs.numpy(), "max_logits": outcome.max_logits.numpy()}
         if outcome.ood:
             write_arrays(folder / "ood.npz", _arrays_of(outcome.ood))
+        learned = {"learned_epochs": outcome.learned_epochs.numpy(), "max_logits": outcome.max_logits.numpy()}
         write_arrays(folder / "learned.npz", learned)
         write_whole(folder / "trajectory.jsonl", "".join(json.dumps(e) + "\n" for e in outcome.trajectory))
-        # what makes the run finished, so it comes last: all else is whole by then
         record = {
             "recipe": json.loads(recipe.canonical()),
             "epoch": outcome.epoch,
@@ -101,28 +95,27 @@ class Store:
             FileFormatError: If it is not finished, or one of its files is damaged.
         """
         folder = self.folder(recipe)
+        (record,) = _read_finished(folder / "record.json", lambda text: [json.loads(text)])
         splits = _predictions_of(folder / "predictions.npz")
         ood = _predictions_of(folder / "ood.npz") if recipe.data.get("ood") else {}
-        return Run(splits["val"], splits["test"], self.record(recipe), ood)
+        return Run(splits["val"], splits["test"], record, ood)
 
     def trajectory(self, recipe: Recipe) -> list[dict[str, Any]]:
         """Return the trajectory of a finished run."""
-        entries: list[dict[str, Any]] = _read_finished(
-            self.folder(recipe) / "trajectory.jsonl", lambda text: [json.loads(line) for line in text.splitlines()]
-        )
-        return entries
+        path = self.folder(recipe) / "trajectory.jsonl"
+        return _read_finished(path, lambda text: [json.loads(line) for line in text.splitlines()])
 
-    def learned_epochs(self, recipe: Recipe) -> torch.Tensor:
-        """Return the learned epochs (N train,) of a finished run."""
-        return torch.from_numpy(read_arrays(self.folder(recipe) / "learned.npz")["learned_epochs"])
+    def of_training(self, recipe: Recipe, name: str) -> torch.Tensor:
+        """Return a number of each training sample (N train,) of a finished run.
 
-    def max_logits(self, recipe: Recipe) -> torch.Tensor:
-        """Return the largest logit of each training sample (N train,) of a finished run.
+        Args:
+            recipe: The recipe.
+            name: ``"learned_epochs"``: since which it is right; or ``"max_logits"``: its largest logit.
 
         Raises:
             FileFormatError: If the file cannot be read.
         """
-        return torch.from_numpy(read_arrays(self.folder(recipe) / "learned.npz")["max_logits"])
+        return torch.from_numpy(read_arrays(self.folder(recipe) / "learned.npz")[name])
 
     def tidy(self, recipe: Recipe) -> None:
         """Delete the recipe's folder and the store's folders if they are empty, after a run that failed before writing a file."""
@@ -132,21 +125,15 @@ class Store:
             except OSError:  # not empty, or already removed by another process
                 return
 
-    def record(self, recipe: Recipe) -> dict[str, Any]:
-        """Return the record of a finished run."""
-        record: dict[str, Any] = _read_finished(self.folder(recipe) / "record.json", json.loads)
-        return record
-
 
 def _arrays_of(splits: Mapping[str, Predictions]) -> dict[str, Any]:
     """Return the arrays of a file that ``calibrant evaluate`` reads too: val_logits, val_labels, test_logits …"""
-    fields = ("logits", "labels", "decision")
-    return {
-        f"{name}_{field}": getattr(rows, field).numpy()
+    arrays = {
+        f"{name}_{field}": getattr(rows, field)
         for name, rows in splits.items()
-        for field in fields
-        if getattr(rows, field) is not None
+        for field in ("logits", "labels", "decision")
     }
+    return {name: values.numpy() for name, values in arrays.items() if values is not None}
 
 
 def _predictions_of(path: Path) -> dict[str, Predictions]:
@@ -159,12 +146,12 @@ def _predictions_of(path: Path) -> dict[str, Predictions]:
     return found
 
 
-def _read_finished(path: Path, parse: Callable[[str], Any]) -> Any:
-    """Return what ``parse`` makes of a file of a finished run, a table or tables of which there is one at least."""
+def _read_finished(path: Path, parse: Callable[[str], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Return the tables, one at least, that ``parse`` makes of a file of a finished run."""
     if not path.is_file():
         raise FileFormatError("a finished run", f"no {path}", "run the study first")
     with error_boundary(f"a whole {path.stem}", f"a broken one in {path}", "delete that folder"):
         found = parse(read_text(path))
-        if not found or not all(isinstance(entry, dict) for entry in (found if isinstance(found, list) else [found])):
+        if not found or not all(isinstance(entry, dict) for entry in found):
             raise ValueError("no entries")
     return found

@@ -2,11 +2,11 @@
 
 import json
 import math
+import shutil
 import subprocess
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import partial
-from itertools import pairwise
+from dataclasses import asdict, dataclass
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,11 +14,10 @@ import numpy as np
 
 from calibrant._files import write_whole
 from calibrant.binning import EqualMass
-from calibrant.calibrators import FocalTemperatureScaling
 from calibrant.data.predictions import Predictions
 from calibrant.metrics import ECE, NLL, Error, Metric
 from calibrant.statistics import null_band
-from calibrant.study.measures import COLUMNS, MEASURES, FoldFits, geometric_mean
+from calibrant.study.measures import COLUMNS, MEASURES, FoldFits
 from calibrant.study.recipe import Claim, Published, Recipe, Study
 from calibrant.study.store import Store
 
@@ -39,10 +38,7 @@ class Measured:
         seed: The seed.
         recipes: The recipes, one per fold.
         fits: Predictions of the folds, and calibrators fitted on their validation data.
-        seconds: Training time of all folds.
-        validation_uses: How often validation data were used, by purpose.
-        device: Device it was trained on.
-        versions: Package versions it was trained with.
+        records: The stored records of the folds.
     """
 
     setting: str
@@ -50,10 +46,7 @@ class Measured:
     seed: int
     recipes: tuple[Recipe, ...]
     fits: FoldFits
-    seconds: float
-    validation_uses: dict[str, int]
-    device: str
-    versions: dict[str, str]
+    records: Sequence[Mapping[str, Any]]
 
     @property
     def before(self) -> Predictions:
@@ -70,13 +63,23 @@ class Measured:
         """T of each fold."""
         return tuple(calibrator.temperature for calibrator in self.fits.calibrators("at_t"))
 
-    def figures(self, names: Iterable[str] = COLUMNS["main"]) -> dict[str, float]:
-        """Return measures by name.
+    @property
+    def seconds(self) -> float:
+        """Training time of all folds."""
+        return float(sum(record["seconds"] for record in self.records))
 
-        Args:
-            names: Keys of ``measures.MEASURES``.
-        """
-        return {name: self.fits.value(name) for name in names}
+    @property
+    def validation_uses(self) -> dict[str, int]:
+        """How often a row of validation data was used, by purpose: the most of any fold."""
+        return max_uses([{"fit the temperature": 1}, *(record["validation_uses"] for record in self.records)])
+
+
+def max_uses(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return the largest count of each purpose for which validation data were used."""
+    largest: dict[str, int] = {}
+    for purpose, count in chain.from_iterable(uses.items() for uses in counts):
+        largest[purpose] = max(largest.get(purpose, 0), count)
+    return largest
 
 
 @dataclass(frozen=True)
@@ -168,33 +171,20 @@ def collect(study: Study, store: Store) -> list[Measured]:
         study: The study.
         store: Where its runs are stored.
     """
-    groups = grouped(study.cells(), lambda cell: (cell.setting, cell.objective, cell.recipe.seed))
-    found = [(where, [cell.recipe for cell in cells]) for where, cells in groups.items()]
-    return [_pooled_seeds(where, recipes, store) for where, recipes in found if all(map(store.finished, recipes))]
-
-
-def _pooled_seeds(where: tuple[str, str, int], recipes: Sequence[Recipe], store: Store) -> Measured:
-    runs = [store.load(recipe) for recipe in recipes]
-    # the most of any fold: what a row of validation data was used for, not what all folds add up to
-    uses: dict[str, int] = {"fit the temperature": 1}
-    for run in runs:
-        for purpose, count in run.record["validation_uses"].items():
-            uses[purpose] = max(uses.get(purpose, 0), count)
-    return Measured(
-        *where,
-        recipes=tuple(recipes),
-        fits=FoldFits(
-            [run.validation for run in runs],
-            [run.test for run in runs],
-            [store.trajectory(recipe) for recipe in recipes],
-            lambda name: [getattr(store, name)(recipe) for recipe in recipes],
-            [run.ood for run in runs],
-        ),
-        seconds=sum(run.record["seconds"] for run in runs),
-        validation_uses=uses,
-        device=runs[0].record["device"],
-        versions=runs[0].record["versions"],
-    )
+    found = []
+    for where, cells in grouped(study.cells(), lambda cell: (cell.setting, cell.objective, cell.recipe.seed)).items():
+        recipes = tuple(cell.recipe for cell in cells)
+        if all(map(store.finished, recipes)):
+            runs = [store.load(recipe) for recipe in recipes]
+            fits = FoldFits(
+                [run.validation for run in runs],
+                [run.test for run in runs],
+                [store.trajectory(recipe) for recipe in recipes],
+                lambda name, recipes=recipes: [store.of_training(recipe, name) for recipe in recipes],  # type: ignore[misc]
+                [run.ood for run in runs],
+            )
+            found.append(Measured(*where, recipes, fits, [run.record for run in runs]))
+    return found
 
 
 def summarise(measured: Sequence[Measured], *, names: Sequence[str] = COLUMNS["main"]) -> list[Summary]:
@@ -204,8 +194,27 @@ def summarise(measured: Sequence[Measured], *, names: Sequence[str] = COLUMNS["m
         measured: The result of ``collect``.
         names: Keys of ``measures.MEASURES``.
     """
-    groups = grouped(measured, lambda item: (item.setting, item.objective))
-    return [_summarise_setting(where, items, names) for where, items in groups.items()]
+    found = []
+    for where, items in grouped(measured, lambda item: (item.setting, item.objective)).items():
+        columns = {name: [item.fits.value(name) for item in items] for name in names}
+        calibrated = null_band(ECE(), items[0].after, draws=NULL_DRAWS)
+        found.append(
+            Summary(
+                *where,
+                seeds=len(items),
+                mean={name: float(np.mean(values)) for name, values in columns.items()},
+                spread={name: deviation(values) for name, values in columns.items()},
+                calibrated_mean=calibrated.estimate,
+                calibrated_high=calibrated.high,
+                rows=len(items[0].after),
+            )
+        )
+    return found
+
+
+def deviation(values: Sequence[float]) -> float:
+    """Return the standard deviation (n − 1); NaN for one value."""
+    return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
 
 
 def measures_needed(study: Study, columns: Sequence[str]) -> tuple[str, ...]:
@@ -217,69 +226,6 @@ def measures_needed(study: Study, columns: Sequence[str]) -> tuple[str, ...]:
     """
     named = [name for table in ("main", *columns) for name in COLUMNS[table]]
     return tuple(dict.fromkeys([*named, *(p.measure for p in study.published), *(c.measure for c in study.claims)]))
-
-
-def _summarise_setting(where: tuple[str, str], items: list[Measured], names: Sequence[str]) -> Summary:
-    figures = [item.figures(names) for item in items]
-    columns = {name: np.array([f[name] for f in figures]) for name in figures[0]}
-    calibrated = null_band(ECE(), items[0].after, draws=NULL_DRAWS)
-    return Summary(
-        *where,
-        seeds=len(items),
-        mean={name: float(values.mean()) for name, values in columns.items()},
-        spread={name: float(values.std(ddof=1)) if len(values) > 1 else math.nan for name, values in columns.items()},
-        calibrated_mean=calibrated.estimate,
-        calibrated_high=calibrated.high,
-        rows=len(items[0].after),
-    )
-
-
-@dataclass(frozen=True)
-class OneGamma:
-    """Focal temperature scaling with one γ for all seeds of an objective, as in Komisarenko & Kull (2024, Table 1).
-
-    Args:
-        setting: Label of data and network.
-        objective: Label of the loss.
-        gamma: The published γ with the least validation AdaECE, each at its best T, in the mean over seeds.
-        temperature: Geometric mean of T over seeds.
-        ece: Mean over seeds of the AdaECE on test data.
-        spread: Its standard deviation (n − 1).
-    """
-
-    setting: str
-    objective: str
-    gamma: float
-    temperature: float
-    ece: float
-    spread: float
-
-
-def one_gamma(measured: Sequence[Measured]) -> list[OneGamma]:
-    """Return for each setting and objective with two seeds or more what one γ for all of them gives.
-
-    Args:
-        measured: The result of ``collect``.
-    """
-    metric = ECE(EqualMass(15))
-    found = []
-    for (setting, objective), items in grouped(measured, lambda item: (item.setting, item.objective)).items():
-        if len(items) < 2:
-            continue
-        tried = []
-        for gamma in FocalTemperatureScaling.published:
-            make = partial(FocalTemperatureScaling, "ece", gammas=(gamma,), grid="komisarenko")
-            fits = [replace(item.fits) for item in items]
-            for one in fits:
-                one.use("focal_by_mass", make)
-            tried.append((float(np.mean([one.on_validation("focal_by_mass", metric) for one in fits])), gamma, fits))
-        _, gamma, fits = min(tried, key=lambda entry: entry[0])
-        errors = [one.value("ece_mass_focal_by_mass") for one in fits]
-        temperature = geometric_mean([one.value("temperature_focal_by_mass") for one in fits])
-        found.append(
-            OneGamma(setting, objective, gamma, temperature, float(np.mean(errors)), float(np.std(errors, ddof=1)))
-        )
-    return found
 
 
 def printed_beside(study: Study, line: Summary) -> dict[str, Published]:
@@ -335,27 +281,20 @@ def verdict_on_claim(claim: Claim, setting: str, by_seed: Sequence[Mapping[int, 
     means = tuple(float(np.mean(list(values.values()))) for values in by_seed)
     seen = all(after < before for before, after in pairwise(means))
     first, last = list(by_seed[0].values()), list(by_seed[-1].values())
+    # neither test is defined where nothing varies
+    paired = bool(shared) and len({a - b for a, b in zip(first, last, strict=True)}) > 1
+    unpaired = min(len(first), len(last)) > 1 and max(len(set(first)), len(set(last))) > 1
+    from scipy.stats import ttest_ind, ttest_rel
+
     return Verdict(
-        claim, setting, seen, _paired(first, last) if shared else None, means, _unpaired(first, last), len(shared)
+        claim,
+        setting,
+        seen,
+        float(ttest_rel(first, last).pvalue) if paired else None,
+        means,
+        float(ttest_ind(first, last).pvalue) if unpaired else None,
+        len(shared),
     )
-
-
-def _paired(first: list[float], last: list[float]) -> float | None:
-    """Return the two-sided p-value of the paired t-test, or None where it is undefined: one difference, or equal ones."""
-    if len({a - b for a, b in zip(first, last, strict=True)}) < 2:
-        return None
-    from scipy.stats import ttest_rel
-
-    return float(ttest_rel(first, last).pvalue)
-
-
-def _unpaired(first: list[float], last: list[float]) -> float | None:
-    """Return the two-sided p-value of the equal-variance two-sample t-test, or None where it is undefined."""
-    if min(len(first), len(last)) < 2 or len(set(first)) == len(set(last)) == 1:
-        return None
-    from scipy.stats import ttest_ind
-
-    return float(ttest_ind(first, last).pvalue)
 
 
 def rows(measured: Sequence[Measured]) -> list[dict[str, Any]]:
@@ -370,9 +309,8 @@ def rows(measured: Sequence[Measured]) -> list[dict[str, Any]]:
         where = {"file": None, "split": "test", "setting": item.setting, "objective": item.objective, "seed": item.seed}
         for calibrator, data in ((None, item.before), ("TemperatureScaling", item.after)):
             for metric in metrics:
-                null_high = None
-                if metric.measures_calibration:
-                    null_high = null_band(metric, data, draws=NULL_DRAWS).high
+                compared = metric.measures_calibration
+                null_high = null_band(metric, data, draws=NULL_DRAWS).high if compared else None
                 value = {"calibrator": calibrator, "metric": repr(metric), "value": metric(data)}
                 found.append({**where, **value, "low": None, "high": None, "null_high": null_high, "n": len(data)})
     return found
@@ -389,12 +327,18 @@ def record_of(study: Study, measured: Sequence[Measured], *, path: Path, columns
             of them, every measure is recorded.
     """
     names = list(MEASURES) if set(columns) == set(COLUMNS) else measures_needed(study, columns)
-    figures = [
-        {"setting": m.setting, "objective": m.objective, "seed": m.seed, "n": len(m.before), "seconds": m.seconds}
-        | {name: round(value, 6) for name, value in m.figures(names).items() if not math.isnan(value)}
-        | {"validation_uses": m.validation_uses}
-        for m in measured
-    ]
+    figures = []
+    for m in measured:
+        values = {name: round(m.fits.value(name), 6) for name in names}
+        where = {
+            "setting": m.setting,
+            "objective": m.objective,
+            "seed": m.seed,
+            "n": len(m.before),
+            "seconds": m.seconds,
+        }
+        known = {name: value for name, value in values.items() if not math.isnan(value)}
+        figures.append({**where, **known, "validation_uses": m.validation_uses})
     record = {
         "study": study.name,
         "title": study.title,
@@ -405,8 +349,8 @@ def record_of(study: Study, measured: Sequence[Measured], *, path: Path, columns
         "claims": [{"text": v.claim.text, **v.plain()} for v in verdicts_on(study, measured)],
         "provenance": {
             "commit": _commit(),
-            "versions": measured[0].versions if measured else {},
-            "devices": sorted({m.device for m in measured}),
+            "versions": measured[0].records[0]["versions"],
+            "devices": sorted({record["device"] for m in measured for record in m.records}),
             "seconds": round(sum(m.seconds for m in measured), 1),
         },
     }
@@ -415,13 +359,11 @@ def record_of(study: Study, measured: Sequence[Measured], *, path: Path, columns
 
 def _commit() -> str | None:
     """Return the commit of Calibrant's own repository; None for an installed package, or without git."""
-    package = Path(__file__).resolve().parents[1]
-    if not (package.parents[1] / ".git").exists():  # where it is installed, a repository around it is someone else's
+    root = Path(__file__).resolve().parents[3]
+    git = shutil.which("git")
+    if git is None or not (root / ".git").exists():  # where it is installed, a repository around it is someone else's
         return None
-    try:
-        found = subprocess.run(
-            ["git", "rev-parse", "--short=12", "HEAD"], cwd=package, capture_output=True, text=True, check=False
-        )
-    except OSError:
-        return None
+    found = subprocess.run(
+        [git, "rev-parse", "--short=12", "HEAD"], cwd=root, capture_output=True, text=True, check=False
+    )
     return found.stdout.strip() or None
