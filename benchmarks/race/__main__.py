@@ -3,7 +3,7 @@
     python -m benchmarks.race                                 # everything, about 20 minutes; `make bench` does this
     python -m benchmarks.race metrics --threads 1             # one family on one thread
     python -m benchmarks.race --json DIR                      # keeps records; a stopped run continues where it was
-    python -m benchmarks.race --table benchmarks/records      # the table of docs/benchmarks.md from kept records
+    python -m benchmarks.race --table benchmarks/records      # the table of docs/evidence.md from kept records
 
 Libraries that are not installed are left out. benchmarks/race/peers.txt names the versions that were measured.
 """

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def test_the_page_holds_the_table_of_the_records() -> None:
-    assert table(ROOT / "benchmarks" / "records") in (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    assert table(ROOT / "benchmarks" / "records") in (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
