@@ -2,6 +2,9 @@
 
 import functools
 import inspect
+import os
+import pickle
+import types
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +12,12 @@ import pytest
 import torch
 from tests.adapters.counting import Counting
 from tests.conftest import late, needs
-from torch import nn
+from torch import multiprocessing, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from calibrant import Predictions, losses, metrics
+from calibrant.binning import EqualMass
+from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import InputError
 
 lightning, adapter = late("lightning"), late("calibrant.adapters.lightning")
@@ -65,14 +70,52 @@ def trainer(tmp_path: Path, epochs: int, *callbacks: Any) -> Any:
 def test_the_monitor_logs_the_figures_of_the_whole_validation_set(tmp_path: Path) -> None:
     net = network()()
     early = lightning.pytorch.callbacks.EarlyStopping("val/refinement", patience=5)
-    run = trainer(tmp_path, 2, adapter.CalibrationMonitor(prefix="val"), early)
+    mass = metrics.ECE(EqualMass(5))  # whose edges depend on all rows
+    run = trainer(tmp_path, 2, adapter.CalibrationMonitor([metrics.NLL(), metrics.ECE(), mass], prefix="val"), early)
     run.fit(net, loader(), loader())
     logged = {name: value.item() for name, value in run.callback_metrics.items()}
     data = Predictions.collect(net.layer, loader())
-    assert logged["val/ECE"] == pytest.approx(metrics.ECE()(data), rel=1e-5)
+    assert logged[f"val/{metrics.ECE()!r}"] == pytest.approx(metrics.ECE()(data), rel=1e-5)
+    assert logged[f"val/{mass!r}"] == pytest.approx(mass(data), rel=1e-5)
     assert logged["val/NLL"] == pytest.approx(metrics.NLL()(data), rel=1e-5)
-    assert logged["val/refinement"] <= logged["val/NLL"] + 1e-9
-    assert logged["val/temperature"] > 0
+    scaling = TemperatureScaling().fit(data)
+    assert logged["val/temperature"] == pytest.approx(scaling.temperature, rel=1e-4)
+    best = metrics.NLL()(data.calibrated_by(scaling, allow_fit_rows=True))
+    assert logged["val/refinement"] == pytest.approx(best, abs=1e-5)
+
+
+def test_the_monitor_keeps_sums_and_no_logits() -> None:
+    monitor, net, sizes = adapter.CalibrationMonitor(), network()(), []
+    run = types.SimpleNamespace(num_val_batches=[9], sanity_checking=False)
+    monitor.on_validation_epoch_start(run, net)
+    for batch in 3 * list(loader()):
+        monitor.on_validation_batch_end(run, net, (net.layer(batch[0]), batch[1]), batch, 0)
+        sizes.append(len(pickle.dumps(monitor)))
+    assert sizes[1] == sizes[-1] < 20_000
+
+
+def one_process(rank: int, folder: str) -> None:
+    os.environ.update(MASTER_ADDR="127.0.0.1", GLOO_SOCKET_IFNAME="lo")
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    monitor, rows = adapter.CalibrationMonitor(), list(loader())
+    logged: dict[str, float] = {}
+    net = types.SimpleNamespace(log_dict=lambda figures, **options: logged.update(figures))
+    run = types.SimpleNamespace(num_val_batches=[3], sanity_checking=False)
+    monitor.on_validation_epoch_start(run, net)
+    for x, y in rows if rank == 0 else []:  # the other process has no batch
+        monitor.on_validation_batch_end(run, net, (x[:, :3], y), None, 0)
+    monitor.on_validation_epoch_end(run, net)
+    torch.save(logged, f"{folder}/{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_two_processes_log_the_figures_of_all_rows(tmp_path: Path) -> None:
+    multiprocessing.spawn(one_process, args=(str(tmp_path),), nprocs=2)
+    x, y = loader().dataset.tensors  # type: ignore[attr-defined]
+    for rank in range(2):
+        logged = torch.load(tmp_path / f"{rank}.pt")
+        assert logged["calibration/ECE"] == pytest.approx(metrics.ECE()(Predictions.from_logits(x[:, :3], y)))
 
 
 def test_each_validation_loader_has_its_own_figures(tmp_path: Path) -> None:

@@ -99,16 +99,34 @@ def accumulated(hook: Any, logits: torch.Tensor, labels: torch.Tensor) -> tuple[
     return float(total), leaf.grad
 
 
-@pytest.mark.parametrize("weight", [None, torch.tensor([1.0, 2.0, 5.0])])
-def test_accumulated_batches_are_the_whole_batch_also_where_one_has_ignored_labels_alone(weight: Any) -> None:
+HEAVY, ZERO = torch.tensor([1.0, 2.0, 5.0]), torch.tensor([1.0, 0.0, 5.0])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda how: losses.FocalLoss(2.0, reduction=how),
+        lambda how: losses.FocalLoss(2.0, weight=HEAVY, reduction=how),
+        lambda how: losses.FocalLoss(2.0, weight=ZERO, reduction=how),  # the label of row 7
+        lambda how: losses.EntropyRegularizedLoss(0.1, base=losses.FocalLoss(2.0, weight=HEAVY, reduction=how)),
+        lambda how: losses.Weighted(
+            (0.3, losses.BrierLoss(reduction=how)), (2.0, losses.CrossEntropyLoss(weight=HEAVY, reduction=how))
+        ),
+    ],
+)
+@pytest.mark.parametrize("ignored", [[1], [1, 7]])  # the second batch is row 7 alone
+def test_accumulated_batches_are_the_whole_batch(make: Any, ignored: list[int]) -> None:
     labels = LABELS.clone()
-    labels[[1, 7]] = -100  # the second batch is row 7 alone
-    value, grad = accumulated(adapter.loss_for_trainer(losses.FocalLoss(2.0, weight=weight)), LOGITS, labels)
+    labels[ignored] = -100
+    value, grad = accumulated(adapter.loss_for_trainer(make("mean")), LOGITS, labels)
     whole = LOGITS.clone().requires_grad_()
-    expected = losses.FocalLoss(2.0, weight=weight, reduction="sum")(whole, labels) / 10
+    expected = make("sum")(whole, labels) / (12 - len(ignored))
     expected.backward()
     assert value == pytest.approx(expected.item(), rel=1e-6)
     assert torch.allclose(grad, whole.grad, atol=1e-7)
+
+
+def test_tokens_and_rows_have_the_same_loss() -> None:
     tokens = adapter.loss_for_trainer(losses.FocalLoss(2.0))({"logits": LOGITS.reshape(2, 6, 3)}, LABELS.reshape(2, 6))
     assert tokens.item() == pytest.approx(losses.FocalLoss(2.0)(LOGITS, LABELS).item(), rel=1e-6)
 
@@ -125,14 +143,48 @@ def test_target_probabilities_and_several_labels_count_as_the_trainer_counts_the
     assert float(grad[7].abs().max()) == 0
 
 
-def test_a_causal_models_logits_belong_to_the_next_label() -> None:
-    tokens = torch.tensor([[0, 1, 2, 0, 1], [2, 1, 0, -100, -100]])
-    logits = 8 * torch.nn.functional.one_hot(tokens.roll(-1, dims=1).clamp_min(0), 3).float()
-    loss = adapter.loss_for_trainer(losses.CrossEntropyLoss(), shift=True)({"logits": logits}, tokens)
-    assert loss.item() < 0.01
-    evaluation = hf.EvalPrediction(predictions=logits.numpy(), label_ids=tokens.numpy())
-    assert adapter.compute_metrics_with(shift=True)(evaluation)["Accuracy"] == 1
-    assert adapter.compute_metrics_with()(evaluation)["Accuracy"] < 0.5
+def test_a_causal_model_is_trained_on_the_next_tokens(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    sizes = {
+        "vocab_size": 7,
+        "hidden_size": 8,
+        "intermediate_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 1,
+    }
+    model = hf.LlamaForCausalLM(hf.LlamaConfig(**sizes))
+    tokens = torch.randint(7, (4, 8))
+    rows = [{"input_ids": row, "labels": row.clone()} for row in tokens]
+    rows[0]["labels"][3:] = -100
+
+    def evaluated(shift: bool | None) -> dict[str, float]:
+        arguments = hf.TrainingArguments(
+            output_dir=str(tmp_path), report_to=[], use_cpu=True, disable_tqdm=True, per_device_eval_batch_size=4,
+            include_for_metrics=["inputs"], batch_eval_metrics=True,
+        )  # fmt: skip
+        hooks = {
+            "compute_loss_func": adapter.loss_for_trainer(losses.CrossEntropyLoss(), shift=shift),
+            "compute_metrics": adapter.compute_metrics_with(shift=shift),
+        }
+        found: dict[str, float] = hf.Trainer(model, args=arguments, eval_dataset=rows, **hooks).evaluate()
+        return found
+
+    figures = evaluated(True)
+    own = model.eval()(input_ids=tokens, labels=torch.stack([row["labels"] for row in rows])).loss.item()
+    assert figures["eval_loss"] == pytest.approx(own, rel=1e-5)
+    assert figures["eval_NLL"] == pytest.approx(own, rel=1e-5)
+    with pytest.raises(InputError, match="shift must be True for a causal language model"):
+        evaluated(None)
+    asked = hf.EvalPrediction(predictions=torch.zeros(4, 8, 7).numpy(), label_ids=tokens.numpy(), inputs=tokens.numpy())
+    with pytest.raises(InputError, match="shift must be True"):
+        adapter.compute_metrics_with()(asked)
+
+
+def test_images_have_their_classes_second() -> None:
+    logits, labels = LOGITS.reshape(2, 3, 2, 3), torch.tensor([0, 1, 2, -100, 1, 1]).repeat(2).reshape(2, 2, 3)
+    evaluation = hf.EvalPrediction(predictions=logits.numpy(), label_ids=labels.numpy())
+    expected = nn.functional.cross_entropy(logits, labels).item()
+    assert adapter.compute_metrics_with([metrics.NLL()])(evaluation)["NLL"] == pytest.approx(expected, rel=1e-6)
 
 
 def test_metrics_of_one_class_have_names_of_their_own() -> None:
@@ -141,9 +193,13 @@ def test_metrics_of_one_class_have_names_of_their_own() -> None:
     assert {repr(metrics.ECE()), repr(metrics.ECE(5)), "NLL"} < found.keys()
 
 
-def test_a_loss_of_terms_is_refused() -> None:
-    with pytest.raises(InputError, match="with the reduction 'mean' or 'sum'"):
-        adapter.loss_for_trainer(losses.FocalLoss(2.0, reduction="none"))
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [({"reduction": "none"}, "with the reduction 'mean' or 'sum'"), ({"ignore_index": -1}, "ignore_index=-100")],
+)
+def test_a_loss_that_the_trainer_cannot_add_up_is_refused(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        adapter.loss_for_trainer(losses.FocalLoss(2.0, **options))
 
 
 def test_predictions_for_a_loss_that_does_not_adapt_are_refused() -> None:

@@ -1,16 +1,26 @@
-"""What the adapters of training loops share: their outputs as predictions, and the metrics they log."""
+"""What the adapters of training loops share: their outputs as predictions, and the figures of an epoch as running sums."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from scipy.interpolate import CubicHermiteSpline
+from torch import distributed
 
 from calibrant._core.check import as_tensor, refuse
-from calibrant.calibrators import TemperatureScaling
+from calibrant._kernel import temperature_moments
+from calibrant.calibrators.chunks import check_label_logits
 from calibrant.data.predictions import Predictions
-from calibrant.metrics import ECE, NLL, Accuracy, Brier, Metric
+from calibrant.errors import InputError
+from calibrant.metrics import ECE, NLL, Accuracy, Brier, Metric, SumMetric
+from calibrant.rows import Batch, added
 
 DEFAULT_METRICS = (Accuracy(), NLL(), Brier(), ECE())
+
+# log T of 1/8 … 8 in quarter octaves: a cubic between these slopes gives the temperature and the log-loss to about 1e-5
+LOG_TEMPERATURES = np.linspace(-3, 3, 25) * math.log(2)
 
 
 def as_predictions(
@@ -41,17 +51,83 @@ def as_predictions(
     return Predictions.from_binary_logits(z, y.long())
 
 
-def figures_while_training(metrics: Sequence[Metric], data: Predictions) -> dict[str, float]:
-    """Return each metric of ``data`` by its name, the fitted "temperature", and "refinement": the log-loss at it.
+def state_template(metric: Metric) -> Any:
+    """Return a state of ``metric``, whose form all its states have; None if it needs all rows at once."""
+    if not isinstance(metric, SumMetric):
+        return None
+    try:
+        return metric.state(Predictions.from_logits([[2.0, 0.0], [2.0, 0.0]], [0, 1]))
+    except InputError:  # bins whose edges depend on all rows
+        return None
 
-    The name is that of the class, or the configuration where several metrics are of one class. The temperature is fitted
-    on the rows it is evaluated on, as the definition of refinement requires (the optimism is about 1/(2N) nats).
+
+def gathered(part: Any, group: Any = None) -> list[Any]:
+    """Return ``part`` of every process in order of rank, which a process without a batch takes part in as well."""
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return [part]
+    parts = [None] * distributed.get_world_size(group)
+    distributed.all_gather_object(parts, part, group=group)
+    return parts
+
+
+class RunningFigures:
+    """The figures of an epoch, from sums over its batches, so that they need no memory.
+
+    They are each metric by its name, the "temperature" of least log-loss within [1/8, 8], and "refinement", the log-loss at
+    it. The temperature is fitted on the rows it is evaluated on, as the definition of refinement requires (the optimism is
+    about 1/(2N) nats). The name of a metric is that of its class, or its configuration where several are of one class. A
+    metric that is no sum keeps its rows.
+
+    Args:
+        metrics: The metrics; None is accuracy, NLL, Brier and ECE.
     """
-    kinds = [type(metric).__name__ for metric in metrics]
-    names = [kind if kinds.count(kind) == 1 else repr(metric) for kind, metric in zip(kinds, metrics, strict=True)]
-    scaling = TemperatureScaling().fit(data.logits, data.require_labels())
-    return {
-        **{name: metric(data) for name, metric in zip(names, metrics, strict=True)},
-        "temperature": scaling.temperature,
-        "refinement": NLL()(data.calibrated_by(scaling, allow_fit_rows=True)),
-    }
+
+    def __init__(self, metrics: Sequence[Metric] | None) -> None:
+        chosen = DEFAULT_METRICS if metrics is None else metrics
+        if bad := [one for one in chosen if not isinstance(one, Metric)]:
+            raise InputError("metrics as objects of calibrant.metrics", repr(bad[0]), "pass ones such as ECE()")
+        kinds = [type(metric).__name__ for metric in chosen]
+        names = [kind if kinds.count(kind) == 1 else repr(one) for kind, one in zip(kinds, chosen, strict=True)]
+        self.metrics = dict(zip(names, chosen, strict=True))
+        self._are_sums = [state_template(metric) is not None for metric in chosen]
+        self.sums: Any = None
+
+    def add(self, rows: Predictions) -> None:
+        """Add a batch, which may be empty.
+
+        Raises:
+            InputError: If a label's logit is −inf, which makes the log-loss infinite at every temperature.
+        """
+        if not len(rows):
+            return
+        logits, labels = rows.logits, rows.require_labels()
+        check_label_logits(Batch(logits, labels))
+        states = [
+            metric.state(rows) if is_sum else [rows]  # type: ignore[attr-defined]
+            for metric, is_sum in zip(self.metrics.values(), self._are_sums, strict=True)
+        ]
+        moments = [temperature_moments(logits, labels, None, math.exp(-x)) for x in LOG_TEMPERATURES]
+        batch = (*states, NLL().state(rows), torch.stack(moments), len(rows))
+        self.sums = batch if self.sums is None else added([self.sums, batch])
+
+    def values(self, *, of_all_processes: bool = False) -> dict[str, float]:
+        """Return the figures of this process's batches, or of those of all processes, by name; none without a row."""
+        parts = gathered(self.sums) if of_all_processes else [self.sums]
+        sums = added(part for part in parts if part is not None)
+        if sums is None:
+            return {}
+        *states, nll, moments, count = sums
+        figures = {
+            name: metric.value(state) if is_sum else metric(Predictions.cat(state))  # type: ignore[attr-defined]
+            for (name, metric), is_sum, state in zip(self.metrics.items(), self._are_sums, states, strict=True)
+        }
+        # d/d log T of the mean log-loss log Σ e^{βd} − β d_y with β = 1/T and d = z − max z, and its slope
+        mean, variance, margin = moments.numpy().T / count
+        beta = np.exp(-LOG_TEMPERATURES)
+        slope, curvature = beta * (margin - mean), beta * (mean - margin) + beta**2 * variance
+        spline = CubicHermiteSpline(LOG_TEMPERATURES, slope, curvature)
+        loss, roots = spline.antiderivative(), spline.roots(extrapolate=False)
+        # T = 1 comes first: it stays where all temperatures are the same
+        best = min([0.0, *LOG_TEMPERATURES[[0, -1]], *roots[np.isfinite(roots)]], key=loss)
+        refinement = NLL().value(nll) + float(loss(best) - loss(0.0))
+        return {**figures, "temperature": math.exp(best), "refinement": refinement}

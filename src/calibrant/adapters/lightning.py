@@ -6,8 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from calibrant.adapters._monitoring import DEFAULT_METRICS, as_predictions, figures_while_training
-from calibrant.data.predictions import Predictions
+from calibrant.adapters._monitoring import RunningFigures, as_predictions
 from calibrant.errors import InputError, optional
 from calibrant.losses.adafocal import require_update
 from calibrant.losses.loss import Adaptive
@@ -19,49 +18,23 @@ with optional("lightning", extra="lightning"):
 __all__ = ["AdaFocalCallback", "CalibrationMonitor"]
 
 
-class _Collector(Callback):  # type: ignore[misc]
-    """Collects the logits and labels of every validation batch by its loader, from all processes.
-
-    ``validation_step`` must return a mapping with ``logits`` and ``labels``, or a pair (logits, labels).
-    """
-
-    def __init__(self, *, binary: bool = False, ignore_index: int | None = None) -> None:
-        self.binary, self.ignore_index = binary, ignore_index
-        self._parts: dict[int, list[tuple[Tensor, Tensor]]] = {}
-
-    def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Discard the batches of the previous epoch."""
-        self._parts = {}
-
-    def on_validation_batch_end(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
-    ) -> None:
-        """Collect one batch."""
-        if isinstance(outputs, dict) and {"logits", "labels"} <= outputs.keys():
-            outputs = outputs["logits"], outputs["labels"]
-        if not isinstance(outputs, tuple | list) or len(outputs) != 2:
-            got = f"{sorted(outputs)}" if isinstance(outputs, dict) else type(outputs).__name__
-            expected = "validation_step to return {'logits': …, 'labels': …} or (logits, labels)"
-            raise InputError(expected, got, "return these")
-        self._parts.setdefault(dataloader_idx, []).append((outputs[0].detach(), outputs[1].detach()))
-
-    def _gather(self, pl_module: LightningModule, loader: int) -> Predictions:
-        columns: Any = [torch.cat(parts) for parts in zip(*self._parts[loader], strict=True)]
-        if pl_module.trainer.world_size > 1:
-            # (processes, rows, …): every process has as many rows, since Lightning's sampler pads the last ones
-            columns = [rows.flatten(0, 1) for rows in pl_module.all_gather(columns)]
-        logits, labels = columns
-        return as_predictions(logits.float().cpu(), labels.cpu(), binary=self.binary, ignore_index=self.ignore_index)
+def _pair_of(outputs: Any) -> tuple[Tensor, Tensor]:
+    """Return the logits and labels on the CPU of what ``validation_step`` returned."""
+    if isinstance(outputs, dict) and {"logits", "labels"} <= outputs.keys():
+        outputs = outputs["logits"], outputs["labels"]
+    if not isinstance(outputs, tuple | list) or len(outputs) != 2:
+        got = f"{sorted(outputs)}" if isinstance(outputs, dict) else type(outputs).__name__
+        expected = "validation_step to return {'logits': …, 'labels': …} or (logits, labels)"
+        raise InputError(expected, got, "return these")
+    logits, labels = outputs
+    return logits.detach().cpu(), labels.detach().cpu()
 
 
-class AdaFocalCallback(_Collector):
+class AdaFocalCallback(Callback):  # type: ignore[misc]
     """Updates an adaptive loss (``AdaFocalLoss``) from each epoch's validation predictions.
+
+    ``validation_step`` must return a mapping with ``logits`` and ``labels``, or a pair (logits, labels). In distributed
+    training each process passes its own rows to the loss, which gathers those of all.
 
     Args:
         loss: Name of the module's attribute that holds the loss, which Lightning's checkpoints then contain.
@@ -74,8 +47,8 @@ class AdaFocalCallback(_Collector):
     """
 
     def __init__(self, loss: str = "criterion", *, loader: int = 0, ignore_index: int | None = None) -> None:
-        super().__init__(ignore_index=ignore_index)
-        self.attribute, self.loader = loss, loader
+        self.attribute, self.loader, self.ignore_index = loss, loader, ignore_index
+        self._batches: list[tuple[Tensor, Tensor]] = []
         self._updated = False
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -87,19 +60,40 @@ class AdaFocalCallback(_Collector):
         self._loss(pl_module)
         self._updated = False
 
-    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Update the loss, except in Lightning's sanity check before training.
+    def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Discard the batches of the previous epoch.
 
         Raises:
             InputError: If there is no validation loader of this number.
         """
-        if trainer.sanity_checking or not self._parts or trainer.state.fn != "fit":
+        self._batches = []
+        if self.loader >= (loaders := len(trainer.num_val_batches)):
+            raise InputError(f"loader among {list(range(loaders))}", f"{self.loader}", "name a validation loader")
+
+    def on_validation_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Keep a batch of the named loader."""
+        if dataloader_idx == self.loader:
+            self._batches.append(_pair_of(outputs))
+
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Update the loss, except in Lightning's sanity check before training."""
+        if trainer.sanity_checking or trainer.state.fn != "fit":
             return
-        if self.loader not in self._parts:
-            raise InputError(f"loader among {sorted(self._parts)}", f"{self.loader}", "name a validation loader")
+        # a process without a batch takes part in the update as well
+        logits, labels = map(
+            torch.cat, zip(*self._batches or [(torch.zeros(0, 2), torch.zeros(0).long())], strict=True)
+        )
         loss: Any = self._loss(pl_module)
-        loss.update(self._gather(pl_module, self.loader))
-        self._updated = True
+        loss.update(as_predictions(logits, labels, ignore_index=self.ignore_index))
+        self._updated, self._batches = True, []
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Raise if training ends without an update of the loss.
@@ -120,12 +114,14 @@ class AdaFocalCallback(_Collector):
         return loss
 
 
-class CalibrationMonitor(_Collector):
+class CalibrationMonitor(Callback):  # type: ignore[misc]
     """Logs calibration metrics of the validation data every epoch, with the log-loss after temperature scaling.
 
-    It logs ``<prefix>/<metric>`` for every metric, ``<prefix>/temperature``, and ``<prefix>/refinement``, the log-loss
-    after temperature scaling. Of several validation loaders each has its own figures, whose names end in
-    ``/dataloader_idx_0``, ``/dataloader_idx_1`` …, as Lightning names them.
+    ``validation_step`` must return a mapping with ``logits`` and ``labels``, or a pair (logits, labels). The monitor logs
+    ``<prefix>/<metric>`` for every metric, ``<prefix>/temperature``, the best one within [1/8, 8], and
+    ``<prefix>/refinement``, the log-loss at it. They come from sums over the batches of all processes, so that no logits are
+    kept; a metric that is no sum, such as one in bins of equal mass, keeps what it needs. Of several validation loaders each
+    has its own figures, whose names end in ``/dataloader_idx_0``, ``/dataloader_idx_1`` …, as Lightning names them.
 
     To stop early or select checkpoints by refinement ("refine, then calibrate", Berta et al.
     2025), use Lightning's ``EarlyStopping(monitor="calibration/refinement")`` or ``ModelCheckpoint``.
@@ -153,15 +149,34 @@ class CalibrationMonitor(_Collector):
         binary: bool = False,
         ignore_index: int | None = None,
     ) -> None:
-        super().__init__(binary=binary, ignore_index=ignore_index)
-        self.metrics = list(DEFAULT_METRICS if metrics is None else metrics)
-        self.prefix = prefix
+        self.metrics, self.prefix, self.binary, self.ignore_index = metrics, prefix, binary, ignore_index
+        self._running: list[RunningFigures] = []
+
+    def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Begin the sums of every validation loader."""
+        self._running = [RunningFigures(self.metrics) for _ in trainer.num_val_batches]
+
+    def on_validation_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Add a batch to the sums of its loader."""
+        logits, labels = _pair_of(outputs)
+        self._running[dataloader_idx].add(
+            as_predictions(logits, labels, binary=self.binary, ignore_index=self.ignore_index)
+        )
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Log the metrics, the temperature and the refinement."""
-        for loader in () if trainer.sanity_checking else self._parts:
-            figures = figures_while_training(self.metrics, self._gather(pl_module, loader))
-            end = f"/dataloader_idx_{loader}" if len(self._parts) > 1 else ""
-            named = {f"{self.prefix}/{name}{end}": value for name, value in figures.items()}
-            # every process has gathered all rows, so no reduction over processes is needed
+        for loader, running in enumerate([] if trainer.sanity_checking else self._running):
+            end = f"/dataloader_idx_{loader}" if len(self._running) > 1 else ""
+            named = {
+                f"{self.prefix}/{name}{end}": value for name, value in running.values(of_all_processes=True).items()
+            }
+            # the values are those of all processes, so no reduction over processes is needed
             pl_module.log_dict(named, sync_dist=False, rank_zero_only=False, add_dataloader_idx=False)

@@ -1,17 +1,16 @@
 """torchmetrics: a wrapper of any Calibrant metric as a ``torchmetrics.Metric``."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, distributed
+from torch import Tensor
 
-from calibrant.adapters._monitoring import as_predictions
+from calibrant.adapters._monitoring import as_predictions, gathered, state_template
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, optional
-from calibrant.metrics import Metric, SumMetric
+from calibrant.metrics import Metric
 
 with optional("torchmetrics", extra="torchmetrics"):
     from torchmetrics import Metric as TorchMetric
@@ -59,11 +58,7 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
         facts = {"higher_is_better": metric.better == "higher", "plot_lower_bound": low, "plot_upper_bound": high}
         for name, value in facts.items():  # torchmetrics declares them on the class; here they depend on the object
             object.__setattr__(self, name, value)
-        # a state of this metric, whose form all have; None of a metric that needs all rows
-        self._template: Any = None
-        if isinstance(metric, SumMetric):
-            with suppress(InputError):  # raised where this configuration does not merge
-                self._template = metric.state(Predictions.from_logits([[2.0, 0.0], [2.0, 0.0]], [0, 1]))
+        self._template = state_template(metric)
         # the tensors of the state of all batches so far, or logits and labels of each
         self.add_state("parts", default=[], dist_reduce_fx=None)
 
@@ -106,11 +101,9 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
         return sum(states[1:], states[0])
 
     def _sync_dist(self, dist_sync_fn: Any = None, process_group: Any = None) -> None:
-        # gathered as an object: a process without a batch has no tensors that torchmetrics could gather
-        group = process_group or self.process_group
-        gathered: list[Any] = [None] * distributed.get_world_size(group)
-        distributed.all_gather_object(gathered, self.parts, group=group)
-        self.parts = [part.to(self.device) for parts in gathered for part in parts]
+        # as objects: a process without a batch has no tensors that torchmetrics could gather
+        everywhere = gathered(self.parts, process_group or self.process_group)
+        self.parts = [part.to(self.device) for parts in everywhere for part in parts]
 
     def __repr__(self) -> str:
         return f"StreamedMetric({self.metric!r})"

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 import calibrant._files as files
-from calibrant.adapters._monitoring import DEFAULT_METRICS, as_predictions, figures_while_training
+from calibrant.adapters._monitoring import RunningFigures, as_predictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, optional
-from calibrant.losses import BinaryLoss, Loss
+from calibrant.losses import BinaryLoss, Loss, Weighted
 from calibrant.losses.adafocal import require_update
 from calibrant.losses.binary import MISSING
 from calibrant.metrics import Metric
@@ -24,9 +24,10 @@ __all__ = ["CalibrationCallback", "compute_metrics_with", "loss_for_trainer"]
 
 STATE_FILE = "calibrant_loss.safetensors"
 IGNORED = -100  # the label that the trainer leaves out of its counts
+SHIFTED = "shift must be True for a causal language model whose labels are its input tokens, or False if they are the next ones"
 
 
-def loss_for_trainer(loss: Loss | BinaryLoss, *, shift: bool = False) -> Callable[..., Tensor]:
+def loss_for_trainer(loss: Loss | BinaryLoss, *, shift: bool | None = None) -> Callable[..., Tensor]:
     """Return a function for ``Trainer(compute_loss_func=…)`` that applies ``loss`` to the model's logits.
 
     Under gradient accumulation the trainer passes the number of labels of all accumulated batches, those of −100 left out. A mean
@@ -34,10 +35,11 @@ def loss_for_trainer(loss: Loss | BinaryLoss, *, shift: bool = False) -> Callabl
     class weights it is Σ w ℓ / N. A batch whose labels are all ignored has the loss 0 and the gradient 0.
 
     Args:
-        loss: A loss of ``calibrant.losses`` with reduction "mean" or "sum": of one label per row, or a ``BinaryLoss`` of one
-            logit or several labels a row, whose missing ones may be −100.
-        shift: Whether the model predicts the next token, as causal language models do: the logits of a position then belong
-            to the label after it.
+        loss: A loss of ``calibrant.losses`` with reduction "mean" or "sum" and the trainer's ignored label, −100: of one label
+            per row, or a ``BinaryLoss`` of one logit or several labels a row, whose missing ones may be −100.
+        shift: Whether the logits of a position belong to the label after it, as those of causal language models do, whose
+            labels are the input tokens. None is False, and refuses the outputs of a causal model; pass False if your
+            labels are already those of the next tokens.
 
     Raises:
         InputError: If ``loss`` is none of these.
@@ -51,67 +53,89 @@ def loss_for_trainer(loss: Loss | BinaryLoss, *, shift: bool = False) -> Callabl
     """
     if not isinstance(loss, Loss | BinaryLoss) or loss.reduction == "none":
         raise InputError("loss must be one of calibrant.losses with the reduction 'mean' or 'sum'")
+    if isinstance(loss, Loss) and loss.ignore_index != IGNORED:
+        # the trainer would count the ignored labels
+        raise InputError(f"loss must have ignore_index={IGNORED}, the label that the trainer ignores")
 
     def compute_loss(outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Tensor:
         if isinstance(outputs, tuple):
             logits = outputs[0]
         else:
             logits = outputs["logits"] if isinstance(outputs, dict) else outputs.logits
+        if shift is None and "CausalLM" in type(outputs).__name__:
+            raise InputError(SHIFTED)
         if shift:
             logits, labels = logits[..., :-1, :], labels[..., 1:]
         if isinstance(loss, BinaryLoss):
-            labels = torch.where(labels == IGNORED, MISSING, labels).reshape(logits.shape)
+            labels = torch.where(labels == IGNORED, MISSING, labels)
+            labels = labels.reshape(logits.shape) if labels.numel() == logits.numel() else labels
         elif logits.dim() == 3:  # token classification: (N, T, K) with labels (N, T)
             logits = logits.movedim(-1, 1)
-        terms = _mean_divisor(loss, logits, labels)
-        if terms is None:
-            return logits.reshape(-1)[:0].sum()  # 0, with the gradient 0
-        value: Tensor = loss(logits, labels)
+        if bool((labels == IGNORED).all()):  # the mean would be NaN
+            return logits.reshape(-1)[:0].sum()
         if num_items_in_batch is None or loss.reduction != "mean":
+            value: Tensor = loss(logits, labels)
             return value
-        return value * terms / num_items_in_batch
+        return _sum_of_terms(loss, logits, labels) / num_items_in_batch
 
     return compute_loss
 
 
-def _mean_divisor(loss: Loss | BinaryLoss, logits: Tensor, labels: Tensor) -> Tensor | int | None:
-    """Return by what the loss divides its mean, in labels as the trainer counts them; None where none counts."""
+def _sum_of_terms(loss: Loss | BinaryLoss, logits: Tensor, labels: Tensor) -> Tensor:
+    """Return Σ w ℓ of a loss that is a mean: the mean times what it divides by, in labels as the trainer counts them."""
+    if isinstance(loss, Weighted):  # each with its own class weights
+        return torch.stack([scale * _sum_of_terms(term, logits, labels) for scale, term in loss.pairs]).sum()
+    mean: Tensor = loss(logits, labels)
     if isinstance(loss, BinaryLoss):
-        counted = labels >= 0
+        divisor = (labels >= 0).sum()
     elif labels.is_floating_point():  # target probabilities: the trainer counts K numbers a row
-        return labels.numel() or None
+        return mean * labels.numel()
     else:
-        counted = labels != loss.ignore_index
-    if not bool(counted.any()):
-        return None
-    weighted = isinstance(loss, Loss) and loss.weight is not None
-    return loss.weight[labels[counted]].sum() if weighted else counted.sum()  # type: ignore[index]
+        counted = labels[labels != IGNORED]
+        divisor = counted.new_tensor(len(counted)) if loss.weight is None else loss.weight[counted].sum()
+    # of classes of weight 0 alone the mean is NaN
+    return mean * divisor if bool(divisor > 0) else logits.reshape(-1)[:0].sum()
 
 
 def compute_metrics_with(
-    metrics: Sequence[Metric] | None = None, *, shift: bool = False, binary: bool = False
-) -> Callable[[Any], dict[str, float]]:
+    metrics: Sequence[Metric] | None = None, *, shift: bool | None = None, binary: bool = False
+) -> Callable[..., dict[str, float]]:
     """Return a function for ``Trainer(compute_metrics=…)``: metrics, fitted temperature, and log-loss at that temperature.
+
+    With ``TrainingArguments(batch_eval_metrics=True)`` no logits are kept: the figures come from sums over the batches.
 
     Args:
         metrics: The metrics; None is accuracy, NLL, Brier and ECE. Several of one class are named by their configuration.
-        shift: As in ``loss_for_trainer``.
+        shift: As in ``loss_for_trainer``; labels that equal the inputs are refused where the trainer passes the inputs.
         binary: Whether each logit is that of an event, the input of a sigmoid, with labels of the same shape: one label or
             several labels a row, which are measured together.
     """
-    chosen = DEFAULT_METRICS if metrics is None else metrics
+    running = [RunningFigures(metrics)]
 
-    def compute_metrics(evaluation: Any) -> dict[str, float]:
+    def compute_metrics(evaluation: Any, compute_result: bool = True) -> dict[str, float]:
         logits, labels = evaluation.predictions, evaluation.label_ids
         # some models return their hidden states behind the logits
         logits = logits[0] if isinstance(logits, tuple) else logits
+        if shift is None and _are_inputs(labels, getattr(evaluation, "inputs", None)):
+            raise InputError(SHIFTED)
         if shift:
             logits, labels = logits[..., :-1, :], labels[..., 1:]
-        axis = np.ndim(logits) - 1
-        data = as_predictions(logits, labels, class_dim=axis, binary=binary, ignore_index=IGNORED)
-        return figures_while_training(chosen, data)
+        axis = 2 if np.ndim(logits) == 3 else 1  # (N, T, K) of tokens, (N, K, H, W) of images
+        running[0].add(as_predictions(logits, labels, class_dim=axis, binary=binary, ignore_index=IGNORED))
+        if not compute_result:
+            return {}
+        figures, running[0] = running[0].values(), RunningFigures(metrics)
+        return figures
 
     return compute_metrics
+
+
+def _are_inputs(labels: Any, inputs: Any) -> bool:
+    """Return whether all labels that count are the tokens of ``inputs`` at their places."""
+    if inputs is None or np.shape(inputs) != np.shape(labels):
+        return False
+    own, tokens = np.asarray(labels), np.asarray(inputs)
+    return bool((own != IGNORED).any()) and bool((own == tokens)[own != IGNORED].all())
 
 
 class CalibrationCallback(TrainerCallback):  # type: ignore[misc]
