@@ -264,7 +264,7 @@ def read_arrays(path: PathLike) -> dict[str, Array]:
     import numpy as np
 
     place = check_source(path, suffixes=SUFFIXES)
-    with _unbroken(place):
+    with unbroken(place):
         if place.suffix == ".npz":
             with open(place, "rb") as content, np.load(content, allow_pickle=False) as file:
                 refuse_beyond_memory(sum(member.file_size for member in file.zip.infolist()), place)
@@ -286,11 +286,11 @@ def read_metadata(path: PathLike) -> dict[str, str]:
     from safetensors import safe_open
 
     place = check_source(path, suffixes=SUFFIXES[1:])
-    with _unbroken(place), safe_open(place, framework="np") as file:
+    with unbroken(place), safe_open(place, framework="np") as file:
         return dict(file.metadata() or {})
 
 
-def _unbroken(place: Path) -> Any:
+def unbroken(place: Path) -> Any:
     return error_boundary(f"a readable {place.suffix} file", f"a broken one: {shown(place)}", "write it again")
 
 

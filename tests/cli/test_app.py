@@ -99,13 +99,13 @@ SPOILED: dict[str, tuple[Any, str]] = {
     "pickled": (lambda a: a | {"x": np.array([{}], dtype=object)}, "Object arrays cannot be loaded"),
     "nan": (lambda a: a | {"val_logits": np.where(np.arange(400)[:, None] == 7, np.nan, a["val_logits"])},
             "bad.npz, row 7: the score in 'val_logits' is missing or NaN"),
-    "label of no class": (lambda a: a | {"val_labels": np.where(np.arange(400) == 3, 4, 1)}, "expected labels in [0, 4), got 4 in row 3"),
+    "label of no class": (lambda a: a | {"val_labels": np.where(np.arange(400) == 3, 4, 1)}, "the label is '4' in row 3; it must be an"),
     "empty": (lambda a: a | {"val_logits": a["val_logits"][:0], "val_labels": a["val_labels"][:0]}, "at least one row"),
     "one class": (lambda a: a | {"val_logits": a["val_logits"][:, :1], "val_labels": a["val_labels"] * 0}, "K = 1"),
     "probs as logits": (lambda a: a | {"val_logits": softmax(a["val_logits"], axis=1)}, "which are probabilities"),
     "logits as probs": (lambda a: {"val_probs": a["val_logits"], "val_labels": a["val_labels"]}, "probabilities in [0, 1]"),
     "unlabelled": (lambda a: {"val_logits": a["val_logits"]}, "cannot tell which array holds the labels"),
-    "unknown names": (lambda a: {"scores": a["val_logits"]}, "cannot tell which array holds the scores. Arrays: scores. Say --columns"),
+    "unknown names": (lambda a: {"scores": a["val_logits"]}, "cannot tell which arrays are scores. Arrays: scores. Say --columns"),
 }  # fmt: skip
 
 

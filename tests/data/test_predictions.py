@@ -161,7 +161,7 @@ RECORDS: list[Record] = [
 def test_every_column_is_selected_joined_and_counted(rows: Record) -> None:
     joined = type(rows).cat([rows[:1], rows[torch.tensor([False, True, True, False])], rows[[3]]])
     assert torch.equal(joined.scores, rows.scores)
-    one, other = joined.stored(text=True), rows.stored(text=True)
+    one, other = joined.stored(), rows.stored()
     assert one.keys() == other.keys()
     assert all(np.array_equal(one[name], other[name]) for name in one)
     last = rows[[3, 2]]

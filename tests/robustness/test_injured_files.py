@@ -44,7 +44,7 @@ loss = { type = "CrossEntropyLoss" }
 READERS: dict[str, Callable[[Path], Any]] = {
     ".npz": lambda path: calibrant.read(path, split="val"),
     ".csv": calibrant.read,
-    ".parquet": calibrant.read,
+    **dict.fromkeys((".parquet", ".feather", ".jsonl"), calibrant.read),
     ".calibrator": calibrant.load,
     ".monitor": Monitor.load,
     ".toml": load_study,
@@ -57,7 +57,8 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[bytes]]:
     folder = tmp_path_factory.mktemp("good")
     data = Predictions.from_logits(*drawn(40))
     calibrant.save_predictions(folder / "splits.npz", {"val": data[:20], "test": data[20:]})
-    calibrant.save_predictions(folder / "whole.parquet", {"all": data})
+    for suffix in (".parquet", ".feather", ".jsonl"):
+        calibrant.save_predictions(folder / f"whole{suffix}", data)
     rows = (
         ",".join(f"{p:.6f}" for p in row) + f",{y}" for row, y in zip(data.logits.softmax(1), data.labels, strict=True)
     )

@@ -221,11 +221,9 @@ def apply(
             scale.apply(fitted, reading.batches(source, Path(source.path)), output)
         else:
             with options.path_or_stdin(source.path) as path:
-                suffix = Path(path).suffix.lower()
-                if output != options.STREAM and Path(output).suffix.lower() != suffix:
-                    raise InputError(
-                        f"{source.shown} comes back in its own format; name an output that ends in {suffix}"
-                    )
+                suffix = Path(path).suffix.replace(".pth", ".npz").replace(".pt", ".npz")
+                if output != options.STREAM and Path(output).suffix != suffix:
+                    raise InputError(f"{source.shown} comes back as {suffix}; name an output that ends so")
                 with options.writable(output, suffix=suffix) as target:
                     _write_calibrated(fitted, path, Path(target), reading, instead=replace)
     print_line(f"{source.shown} through {_in_words(fitted)} to {shown(output)}", style="dim", err=True)

@@ -19,10 +19,10 @@ from typing import Any, Literal
 import numpy as np
 
 from calibrant._core.check import as_tensor, check_labels
-from calibrant._files import Array, as_path, pa, shown, write_arrays
-from calibrant.data.labels import match_event, match_labels, name_spellings
+from calibrant._files import Array, as_path, pa, shown
+from calibrant.data.labels import TRUTH, class_note, event_spellings, match_labels, name_spellings
 from calibrant.data.mapping import Mapped
-from calibrant.data.multilabel import MISSING, MultiLabel
+from calibrant.data.multilabel import MultiLabel
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import FEATURE, stored_tensor
 from calibrant.data.tables import (
@@ -35,6 +35,7 @@ from calibrant.data.tables import (
     as_arrow,
     open_table,
     write_arrow,
+    write_named,
 )
 from calibrant.errors import FileFormatError, InputError
 
@@ -46,7 +47,7 @@ PREFIXES: dict[str, Scores] = {
 }  # fmt: skip
 WHOLE: dict[str, Scores] = {"p": "probs", "prob": "probs", "probs": "probs", "logits": "logits"}
 LABELS = ("label", "labels", "y", "y_true", "target")
-OTHERS: dict[str, Kind] = {"weights": "number", "groups": "any", "split": "text", "decision": "label"}
+OTHERS: dict[str, Kind] = {"weights": "number", "groups": "any", "split": "text", "decision": "text"}
 CALIBRATED = "calibrated_"  # before the names of columns that ``calibrant apply`` adds
 UNNAMED = "all"  # the split of a file without splits
 SAVED = (".npz", ".safetensors", ".parquet", ".feather", ".arrow", ".csv", ".tsv", ".jsonl")
@@ -54,7 +55,7 @@ _LISTS = (".parquet", ".feather", ".arrow")  # whose tables hold the scores of a
 _SUM = 1e-4  # from 1, within which sums of probabilities are taken as they are
 
 
-@dataclass(frozen=True)
+@dataclass
 class Part:
     """Where the scores stand in a table, or in the arrays of one split.
 
@@ -68,7 +69,7 @@ class Part:
     """
 
     table: Table
-    columns: tuple[str, ...]
+    columns: Sequence[str]
     kind: Scores
     spellings: Sequence[Sequence[str]] = ()
     stem: str = ""
@@ -170,49 +171,48 @@ def read_contents(source: Any, mapped: Mapped | None = None, *, labelled: bool |
     """
     mapped, found = mapped or Mapped(), Contents()
     table = source if isinstance(source, Table) else open_table(source)
-    parts = _array_parts(table, mapped) if isinstance(table, Arrays) else [find_scores(table, mapped)]
-    for part in parts:
+    found.parts.extend(_parts_of(table, mapped))
+    for part in found.parts:
         # an array of one split may have none of its name in the others
-        elsewhere = {name for other in parts for name in other.table.names} - set(part.table.names)
+        elsewhere = {name for other in found.parts for name in other.table.names} - set(part.table.names)
         features = [name for name in mapped.features if name not in elsewhere]
         _read_part(part, replace(mapped, features=features), labelled, found)
     return found
 
 
-def find_scores(table: Table, mapped: Mapped) -> Part:
-    """Return where the scores stand in a table, as the user says or its names do.
+def _parts_of(table: Table, mapped: Mapped) -> list[Part]:
+    """Return where the scores stand: in a table, or in the arrays of each split, before whose names the split's stands."""
+    if not isinstance(table, Arrays):
+        return [_find_scores(table, mapped)]
+    if table.names == [""]:
+        mapped = replace(mapped, columns="")
+    keys = ("logits", "probs") if mapped.columns is None else (mapped.columns,)
+    names = [name for name in table.names if FEATURE not in name]
+    stems = [name.removesuffix(str(key)) for name in names for key in keys if name == key or name.endswith(f"_{key}")]
+    return [replace(_find_scores(table.under(stem), mapped), stem=stem) for stem in dict.fromkeys(stems or [""])]
 
-    Raises:
-        InputError: If neither says it.
-    """
-    spellings: Sequence[Sequence[str]] = []
-    if mapped.columns is not None:
-        chosen, spellings = _chosen(table, mapped.columns)
-        plain_names = [name.removeprefix(CALIBRATED) for name in chosen]
-        kinds = {{**PREFIXES, **WHOLE}.get(_prefix(name) or name) for name in plain_names}
-        kind = mapped.kind or (kinds.pop() if len(kinds) == 1 else None)
-        if kind is None:
-            raise _cannot_tell(table, f"whether {abridged(chosen)} hold probabilities or logits")
-    else:
-        families = {key: [name for name in table.names if name.startswith(key) and name != key] for key in PREFIXES}
-        families |= {key: [key] for key in WHOLE if key in table.places}
-        if len(there := [key for key, names in families.items() if names]) != 1:
+
+def _find_scores(table: Table, mapped: Mapped) -> Part:
+    """Return where the scores stand in a table, as the user says or its names do."""
+    columns = mapped.columns
+    if columns is None:
+        there = [f"{key}*" for key in PREFIXES if _match_pattern(table, f"{key}*")]
+        there += [key for key in WHOLE if key in table.places]
+        if len(there) != 1:
             raise _cannot_tell(table, "which columns are scores")
-        chosen, kind = families[there[0]], mapped.kind or {**PREFIXES, **WHOLE}[there[0]]
-        if there[0] in PREFIXES:
-            spellings = [[name.removeprefix(there[0]) for name in chosen], chosen]
+        [columns] = there
+    chosen, spellings = _chosen(table, columns)
+    names = [name.removeprefix(CALIBRATED) for name in chosen]
+    kinds = {mapped.kind or PREFIXES.get(_prefix(name)) or WHOLE.get(name) for name in names}
+    if len(kinds) > 1 or (kind := kinds.pop()) is None:
+        raise _cannot_tell(table, "whether the scores are probabilities or logits")
     table.find(chosen)
     if mapped.class_names is not None:
         spellings = [mapped.class_names]
     elif len(chosen) > 1 and all(map(str.isdecimal, spellings[0])):
         order = sorted(range(len(chosen)), key=lambda at: int(spellings[0][at]))  # p_10 follows p_9
         chosen, *spellings = ([names[at] for at in order] for names in (chosen, *spellings))
-    return Part(table, tuple(chosen), kind, spellings)
-
-
-def _plain_array(values: Any) -> Array:
-    found: Array = values.array() if isinstance(values, Texts) else values
-    return found
+    return Part(table, chosen, kind, spellings)
 
 
 def _prefix(name: str) -> str:
@@ -226,19 +226,17 @@ def _chosen(table: Table, columns: str | Sequence[str]) -> tuple[list[str], Sequ
         names = [columns] if columns in table.places else next(csv.reader([columns], skipinitialspace=True), [])
     chosen = [name if name in table.places else name.strip() for name in names]
     if len(chosen) == 1 and "*" in chosen[0] and chosen[0] not in table.places:
-        found = match_pattern(table, chosen[0])
-        if not found:
+        stars = _match_pattern(table, chosen[0])
+        if not stars:
             raise InputError(f"{table.name}: no column matches {chosen[0]!r}. Columns: {abridged(table.names)}")
-        stars = list(found)
-        if chosen[0].startswith(CALIBRATED):  # p_cat of calibrated_p_cat
-            stars = [star.removeprefix(_prefix(star)) for star in stars]
-        return list(found.values()), [stars, *name_spellings(list(found.values()))]
+        chosen = list(stars.values())
+        return chosen, [[star.removeprefix(_prefix(star)) for star in stars], *name_spellings(chosen)]
     if not chosen or len(set(chosen)) < len(chosen):
         raise InputError(f"{table.name}: columns must name each column of scores once, got {columns!r}")
     return chosen, name_spellings(chosen) if len(chosen) > 1 else []
 
 
-def match_pattern(table: Table, pattern: str) -> dict[str, str]:
+def _match_pattern(table: Table, pattern: str) -> dict[str, str]:
     """Return what stands for the star of a pattern → the column; columns that ``apply`` adds match no other pattern than theirs."""
     front, _, back = pattern.partition("*")
     names = [name for name in table.names if pattern.startswith(CALIBRATED) or not name.startswith(CALIBRATED)]
@@ -246,142 +244,117 @@ def match_pattern(table: Table, pattern: str) -> dict[str, str]:
     return {name[len(front) : len(name) - len(back)]: name for name in found}
 
 
-def _array_parts(table: Arrays, mapped: Mapped) -> list[Part]:
-    """Return where the scores of each split stand among the arrays of a file."""
-    known: dict[str, Scores | None] = {key: mapped.kind or key for key in ("logits", "probs")}
-    if mapped.columns is not None or table.names == [""]:
-        key = mapped.columns if isinstance(mapped.columns, str) else ",".join(mapped.columns or ())
-        known = {key: mapped.kind or WHOLE.get(key)}
-    found: dict[str, Part] = {}
-    for name in table.names:
-        for key, kind in known.items():
-            if FEATURE in name or (name != key and not (key and name.endswith("_" + key))):
-                continue
-            if kind is None:
-                raise _cannot_tell(table, "whether the scores are probabilities or logits")
-            if (stem := name.removesuffix(key)) in found:
-                other = found[stem].stem + found[stem].columns[0]
-                raise InputError(f"{table.name} has {other} and {name}; name one by columns")
-            found[stem] = Part(table.under(stem), (key,), kind, stem=stem)
-    if not found:
-        raise _cannot_tell(table, "which array holds the scores")
-    return list(found.values())
-
-
 def _cannot_tell(table: Table, what: str) -> InputError:
-    names, say = (
-        abridged([name for name in table.names if name]),
-        "Say --columns A,B,… --label C --kind probs|logits",
-    )
-    held = "Arrays" if isinstance(table, Arrays) else "Columns"
-    return InputError(f"{table.name}: cannot tell {what}. {held}: {names or 'one without a name'}. {say}")
+    named, held = abridged([name for name in table.names if name]), "Columns"
+    if isinstance(table, Arrays):
+        what, held = what.replace("column", "array"), "Arrays"
+    listed = f"{held}: {named or 'one without a name'}. Say --columns A,B,… --label C --kind probs|logits"
+    return InputError(f"{table.name}: cannot tell {what}. {listed}")
 
 
 def _read_part(part: Part, mapped: Mapped, labelled: bool | None, found: Contents) -> None:
     """Add the predictions of one part of a file to ``found``, by split, with the columns that the user or the names say."""
-    table, several, notes = part.table, mapped.multilabel, list[str]()
+    table, several = part.table, mapped.multilabel
     labels = [] if labelled is False or mapped.labels is not None else _label_columns(part, mapped, labelled)
     if odd := [name for name in mapped.features if name in (*part.columns, *labels)]:
         raise InputError(f"{table.name}: {odd[0]!r} holds scores or labels, so it can be no feature")
     roles = ["decision"] if labelled is False else list(OTHERS)  # a decision is carried along with the scores
     said = {role: getattr(mapped, role, None) or role * (role in table.places) for role in roles}
-    named: dict[str, str] = {role: name for role, name in said.items() if name}
     features = {name: FEATURE + name if FEATURE + name in table.places else name for name in mapped.features}
     features |= {name.removeprefix(FEATURE): name for name in table.names if name.startswith(FEATURE)}
     wanted: dict[str, Kind] = dict.fromkeys(features.values(), "any")
-    wanted |= {**dict.fromkeys(part.columns, "number"), **dict.fromkeys(labels, "number" if several else "label")}
-    held = table.read(wanted | {name: OTHERS[role] for role, name in named.items()})
+    wanted |= {**dict.fromkeys(part.columns, "number"), **dict.fromkeys(labels, "number" if several else "text")}
+    held = table.read(wanted | {name: OTHERS[role] for role, name in said.items() if name})
 
-    values = _values_of(part, held)
-    if part.kind == "probs" and values.ndim == 2 and not several:
-        values = _divide_rounded(values, part, notes)
-    columns: dict[str, Any] = {role: _plain_array(held[named[role]]) for role in ("weights", "groups") if role in named}
-    if values.ndim > 2:  # positions of one image or sequence do not vary independently
-        columns.setdefault("groups", np.arange(len(values)))
-    names = mapped.class_names if mapped.class_names is not None else table.class_names
+    scores = _scores_in(part, held)
+    if part.kind == "probs" and scores.ndim == 2 and not several:
+        scores = _divide_rounded(scores, part, found.notes)
+    given: Any = None
     if mapped.labels is not None and labelled is not False:
-        given: Any = read_labels(mapped, table, len(values))
-    else:
-        given = [held[name] for name in labels] if several else held[labels[0]] if labels else None
-    if several:
-        columns["labels"], names = _label_matrix(given), names or next(iter(part.spellings), None)
-    else:
-        what = labels[0] if labels else "the label"
-        columns["labels"], names = _matched(part, names, values, given, what, notes)
-        if "decision" in named:
-            columns["decision"] = _matched(part, names, values, held[named["decision"]], "decision", [])[0]
-    columns |= {FEATURE + name: _plain_array(held[column]) for name, column in features.items()}
+        given = _read_labels(mapped, table, len(scores))
+    elif labels:
+        given = np.stack([held[name] for name in labels], axis=1) if len(labels) > 1 else held[labels[0]]
+    columns: dict[str, Any] = {role: held[said[role]] for role in ("weights", "groups") if said.get(role)}
+    columns["features"] = {name: held[column] for name, column in features.items()} or None
+    if scores.ndim > 2:  # positions of one image or sequence do not vary independently
+        columns.setdefault("groups", np.arange(len(scores)))
+    try:
+        if several:
+            made: Any = _as_labels(part, mapped, scores, given, columns)
+        else:
+            decision = held[said["decision"]] if said["decision"] else None
+            made = _as_classes(part, mapped, scores, given, decision, columns, found.notes)
+    except InputError as error:
+        raise error if table.name in str(error) else error.at(table.name) from error
     added = [name for name in table.names if name.startswith(CALIBRATED)]
     if added and not part.columns[0].startswith(CALIBRATED):
-        notes.append(f"{abridged(added)} are not read; --columns '{CALIBRATED}*' reads them")
-
-    splits: dict[str, Any] = {part.stem.removesuffix("_") or UNNAMED: slice(None)}
-    if "split" in named:
-        texts = np.char.strip(_plain_array(held[named["split"]]))
-        if "" in texts:
-            raise InputError(f"{table.name}: the column split is empty in row {int(np.argmax(texts == ''))}")
-        splits = {str(split): texts == split for split in np.unique(texts)}
-    for split, rows in splits.items():
-        chosen = {name: column if column is None else column[rows] for name, column in columns.items()}
-        try:
-            found.splits[split] = _predictions(part, values[rows], names, chosen, several=several)
-        except InputError as error:
-            raise error.at(table.name + (f", split {split!r}" if split != UNNAMED else "")) from error
-    found.parts.append(replace(part, shape=values.shape))
-    found.notes.extend(note for note in notes if note not in found.notes)
+        found.notes.append(f"{abridged(added)} are not read; --columns '{CALIBRATED}*' reads them")
+    if not said.get("split"):
+        found.splits[part.stem.removesuffix("_") or UNNAMED] = made
+        return
+    splits = np.char.strip(held[said["split"]].array())
+    for split in np.unique(splits).tolist():
+        found.splits[split] = made[splits == split]
 
 
-def _predictions(part: Part, values: Array, names: Any, columns: dict[str, Any], *, several: bool) -> Any:
-    """Return rows as predictions; ``columns`` holds what lies beside the scores, features behind their prefix."""
-    features = {name.removeprefix(FEATURE): columns.pop(name) for name in list(columns) if name.startswith(FEATURE)}
-    labels, decision = columns.pop("labels"), columns.pop("decision", None)
-    beside: dict[str, Any] = {**columns, "features": features or None}
+def _as_labels(part: Part, mapped: Mapped, scores: Array, labels: Any, columns: dict[str, Any]) -> MultiLabel:
+    """Return rows with several labels, each with a probability of its own."""
+    if labels is not None and (labels == np.round(labels)).all():
+        labels = labels.astype(np.int64)
+    make = MultiLabel.from_logits if part.kind == "logits" else MultiLabel.from_probs
+    names = mapped.class_names or part.table.class_names or next(iter(part.spellings), None)
+    return make(scores.reshape(len(scores), -1), labels, names=names, **columns)
+
+
+def _as_classes(
+    part: Part,
+    mapped: Mapped,
+    scores: Array,
+    labels: Texts | None,
+    decision: Texts | None,
+    columns: dict[str, Any],
+    notes: list[str],
+) -> Predictions:
+    """Return rows with one class each, whose labels are matched with the names of the classes."""
+    table, names = part.table, mapped.class_names or part.table.class_names
+    classes = scores.shape[1] if scores.ndim > 1 else 2
+    spellings, alone = part.spellings if names is None else [names], scores.ndim == 1 and names is None
+    event = spellings[0][0] if alone and spellings else None
+
+    def codes_of(texts: Texts, what: str) -> tuple[Any, Sequence[str] | None]:
+        known = event_spellings(texts, event) if alone else spellings
+        first, column = len(part.columns) == 1 and not alone, f"{table.name}: {what}"
+        return match_labels(texts, known, classes, numbers_first=first, column=column, place=table.place)
+
+    codes, spelled = (None, None) if labels is None else codes_of(labels, mapped.label or "the label")
+    if event and (spelled is None or spelled in TRUTH):
+        names = (f"not {event}", event)
+    else:
+        names = spelled or (None if alone or not spellings else spellings[0])
+    note = "" if labels is None else class_note(spelled, names, classes)
+    notes += [note] if note and note not in notes else []
+    if names is not None and list(names) == [str(k) for k in range(classes)]:
+        names = None
     logits = part.kind == "logits"
-    if several:
-        make: Any = MultiLabel.from_logits if logits else MultiLabel.from_probs
-        if values.ndim == 1:
-            values, labels = values[:, None], None if labels is None else labels.reshape(len(labels), -1)
-        return make(values, labels, names=names, **beside)
-    if values.ndim == 1:
-        make = Predictions.from_binary_logits if logits else Predictions.from_binary_probs
-        made = replace(make(values, labels, **beside), class_names=None if names is None else tuple(names))
+    if scores.ndim == 1:
+        binary = Predictions.from_binary_logits if logits else Predictions.from_binary_probs
+        made = replace(binary(scores, codes, **columns), class_names=None if names is None else tuple(names))
     else:
         make = Predictions.from_logits if logits else Predictions.from_probs
-        made = make(values, labels, class_names=names, **beside)
+        made = make(scores, codes, class_names=names, **columns)
     if decision is None:
         return made
-    flat = as_tensor(decision, name="decision").reshape(-1)
+    flat = as_tensor(codes_of(decision, "decision")[0], name="decision").reshape(-1)
     return replace(made, decision=check_labels(flat, rows=len(made), classes=made.classes))
 
 
-def _matched(
-    part: Part, names: Sequence[str] | None, values: Array, given: Any, column: str, notes: list[str]
-) -> tuple[Any, Sequence[str] | None]:
-    """Return labels as indices, and the names of the classes as the labels spell them."""
-    spellings, alone = part.spellings if names is None else [names], values.ndim == 1 and names is None
-    event = part.spellings[0][0] if alone and part.spellings else None
-    if given is None:
-        names = (f"not {event}", event) if event else None if alone or not spellings else spellings[0]
-    elif isinstance(given, Texts) and len(part.columns) == 1 and not alone and all(map(str.isdecimal, given.values)):
-        given = np.array([*map(int, given.values)])[given.codes]  # indices, whatever the names of a list's entries are
-    elif isinstance(given, Texts):
-        column = f"{part.table.name}: {column}"
-        if alone:
-            given, names, note = match_event(given, event, column=column, place=part.table.place)
-        else:
-            classes = values.shape[1] if values.ndim > 1 else 2
-            given, names, note = match_labels(given, spellings, classes=classes, column=column, place=part.table.place)
-        notes += [note] if note else []
-    numbered = names is not None and list(names) == [str(place) for place in range(len(names))]
-    return given, None if numbered else names
-
-
-def _values_of(part: Part, held: Mapping[str, Any]) -> Array:
+def _scores_in(part: Part, held: Mapping[str, Any]) -> Array:
     """Return the scores (N, K), or (N,) of one number a row, out of the columns that were read."""
     table, columns = part.table, [held[name] for name in part.columns]
     if len(columns) > 1 and any(column.ndim > 1 for column in columns):
         raise InputError(f"{table.name}: columns must name one column of lists, or several of numbers")
     values: Array = np.stack(columns, axis=1) if len(columns) > 1 else columns[0]
+    part.shape = values.shape
     if np.isnan(values).any():
         row, *place = np.argwhere(np.isnan(values))[0].tolist()
         name = part.stem + part.columns[place[0] if len(columns) > 1 else 0]
@@ -414,43 +387,23 @@ def _divide_rounded(probs: Array, part: Part, notes: list[str]) -> Array:
 def _label_columns(part: Part, mapped: Mapped, labelled: bool | None) -> list[str]:
     """Return the columns of the labels, in the order of the scores where there are several; none if they are not needed."""
     table, said = part.table, mapped.label
-    patterns = ["label_*", "labels_*"] if said is None else [said] if "*" in said else []
-    for pattern in patterns if mapped.multilabel else ():
-        stars = match_pattern(table, pattern)
+    patterns = [said or "", *["label_*", "labels_*"] * (said is None)] if mapped.multilabel else []
+    for pattern in patterns:
+        stars = _match_pattern(table, pattern) if "*" in pattern else {}
         for names in part.spellings:
             if all(name in stars for name in names):
                 return [stars[name] for name in names]
-    if said is not None and not patterns:
+    if said is not None and not (mapped.multilabel and "*" in said):
         table.find([said])
         return [said]
     found = [name for name in LABELS if name in table.places and name not in part.columns] if said is None else []
     if len(found) > 1 or (not found and (labelled or said is not None)):
-        one = "array holds" if isinstance(table, Arrays) else "column holds"
-        raise _cannot_tell(table, f"which {'columns hold' if mapped.multilabel else one} the labels")
+        raise _cannot_tell(table, f"which {'columns hold' if mapped.multilabel else 'column holds'} the labels")
     return found
 
 
-def _label_matrix(given: Any) -> Array | None:
-    """Return several labels a row (N, L); an empty cell is a missing label."""
-    if given is None or not len(given):
-        return None
-    found = given if not isinstance(given, list) else given[0] if len(given) == 1 else np.stack(given, axis=1)
-    there = found[~np.isnan(found)]
-    return np.where(np.isnan(found), MISSING, found).astype(np.int64) if (there == np.round(there)).all() else found
-
-
-def read_labels(mapped: Mapped, table: Table, rows: int) -> Any:
-    """Return the labels in a file of their own.
-
-    Args:
-        mapped: Names the file, the column, and the column that joins it to ``table``.
-        table: The table, or the arrays, of the scores.
-        rows: How many there are.
-
-    Raises:
-        FileFormatError: If the file is missing or broken.
-        InputError: If it has no labels, or they do not belong to the rows.
-    """
+def _read_labels(mapped: Mapped, table: Table, rows: int) -> Any:
+    """Return the labels in a file of their own: in the order of the rows, or joined by the text of a column."""
     other = open_table(mapped.labels, lines=True)
     names = [name for name in other.names if name != mapped.on]
     if mapped.label in names:
@@ -458,15 +411,19 @@ def read_labels(mapped: Mapped, table: Table, rows: int) -> Any:
     names = names if len(names) == 1 else [name for name in names if name in LABELS]
     if len(names) != 1:
         raise _cannot_tell(other, "which column holds the labels")
-    found = other.read({names[0]: "number" if mapped.multilabel else "label"})[names[0]]
+    found = other.read({names[0]: "number" if mapped.multilabel else "text"})[names[0]]
     if mapped.on is not None:
-        wanted, keys = (_plain_array(each.read({mapped.on: "text"})[mapped.on]) for each in (table, other))
+        wanted, keys = (_texts_of(each, mapped.on) for each in (table, other))
         return found[find_rows(wanted, keys, on=mapped.on, name=other.name)]
     if len(found) != rows:
-        raise InputError(
-            f"{other.name} has {len(found):,} labels for {rows:,} rows; join them by on, a column of both files"
-        )
+        held = f"{other.name} has {len(found):,} labels for {rows:,} rows"
+        raise InputError(f"{held}; join them by on, a column of both files")
     refuse_other_rows(table, other, scores=names)
+    return found
+
+
+def _texts_of(table: Table, column: str) -> Array:
+    found: Array = table.read({column: "text"})[column].array()
     return found
 
 
@@ -480,15 +437,14 @@ def refuse_other_rows(table: Table, other: Table, *, scores: Collection[str]) ->
         return  # no column of either says which row is which
     theirs = {name.casefold(): name for name in other.names if name not in scores}
     for name in (name for name in table.names if name not in scores and name.casefold() in theirs):
-        key = theirs[name.casefold()]
-        one, two = _plain_array(table.read({name: "text"})[name]), _plain_array(other.read({key: "text"})[key])
+        one, two = _texts_of(table, name), _texts_of(other, theirs[name.casefold()])
         differ = np.flatnonzero(one != two) if len(one) == len(two) else [min(len(one), len(two))]
         if len(differ):
             row = int(differ[0])
             first, second = (repr(str(column[row])) if row < len(column) else "missing" for column in (one, two))
+            rows = f"{other.name}: its rows are others than those of {table.name}, or in another order"
             raise InputError(
-                f"{other.name}: its rows are others than those of {table.name}, or in another order: {name} is {second} in row "
-                f"{row}, there {first}; join them by on, a column of both files"
+                f"{rows}: {name} is {second} in row {row}, there {first}; join them by on, a column of both"
             )
 
 
@@ -541,7 +497,8 @@ def save_predictions(path: str | os.PathLike[str], data: Any) -> None:
     """Save predictions so that ``read`` needs no arguments, whole or not at all; the suffix names the format.
 
     Args:
-        path: Ends in ``.npz``, ``.safetensors``, ``.parquet``, ``.feather``, ``.csv``, ``.tsv`` or ``.jsonl``.
+        path: Ends in ``.npz``, ``.safetensors`` (without features of text), ``.parquet``, ``.feather``, ``.csv``, ``.tsv`` or
+            ``.jsonl``.
         data: Predictions, or split name → predictions.
 
     Raises:
@@ -561,56 +518,49 @@ def save_predictions(path: str | os.PathLike[str], data: Any) -> None:
     if suffix not in SAVED:
         raise FileFormatError(f"{shown(place.name)!r} must end in one of {', '.join(SAVED)}")
     splits = data if isinstance(data, Mapping) else {UNNAMED: data}
-    for name, one in splits.items():
-        if not isinstance(name, str) or not name.strip() or not isinstance(one, Predictions | MultiLabel):
-            got = f"{name!r} → {type(one).__name__}"
-            raise InputError(f"expected predictions, or a dict of split → predictions, got {got}")
-        for odd in (text for text in _names_of(one) or () if text != text.strip() or text in ("", "*")):
-            raise InputError(f"{odd!r} cannot name a class in a file; give it another name")
-    if len(known := {_names_of(one) for one in splits.values()}) != 1:
+    if odd := [type(one).__name__ for one in splits.values() if not isinstance(one, Predictions | MultiLabel)]:
+        raise InputError(f"expected predictions, or a dict of split → predictions, got {odd[0]}")
+    known = {one.names if isinstance(one, MultiLabel) else one.class_names for one in splits.values()}
+    if len(known) != 1:
         raise InputError("expected splits with the same classes; save each to a file of its own")
     [names] = known
-    metadata = None if names is None else {CLASS_NAMES: json.dumps(names)}
+    for text in names or ():
+        if text != text.strip() or text in ("", "*"):
+            raise InputError(f"{text!r} cannot name a class in a file; give it another name")
     if suffix in (".npz", ".safetensors"):
-        text, arrays = suffix == ".npz", dict[str, Array]()
+        arrays = dict[str, Array]()
         for split, one in splits.items():
             stem = "" if split == UNNAMED else f"{split}_"
             kind, values = _scores_of(one)
-            arrays |= {stem + key: column for key, column in {kind: values, **one.stored(text=text)}.items()}
-        if text and names is not None:
-            arrays[CLASS_NAMES] = np.array(names)
-        write_arrays(place, arrays, metadata=None if text else metadata)
+            arrays |= {stem + key: column for key, column in ({kind: values} | one.stored()).items()}
+        if suffix == ".safetensors" and (texts := [key for key, one in arrays.items() if one.dtype.kind == "U"]):
+            raise InputError(f"{texts[0]!r} is text, and .safetensors holds numbers alone; write .npz")
+        write_named(place, arrays, names)
         return
-    tables = [
-        _as_table(one, names, suffix, None if list(splits) == [UNNAMED] else name) for name, one in splits.items()
-    ]
-    whole = pa.concat_tables(tables, promote_options="default")
-    write_arrow(place, whole.replace_schema_metadata(metadata if suffix in _LISTS else None))
+    named = list(splits) != [UNNAMED]
+    tables = [_as_table(one, names, suffix, split if named else None) for split, one in splits.items()]
+    metadata = {CLASS_NAMES: json.dumps(names)} if names is not None and suffix in _LISTS else None
+    write_arrow(place, pa.concat_tables(tables, promote_options="default").replace_schema_metadata(metadata))
 
 
-def _names_of(data: Any) -> tuple[str, ...] | None:
-    names: tuple[str, ...] | None = data.names if isinstance(data, MultiLabel) else data.class_names
-    return names
-
-
-def _scores_of(data: Any) -> tuple[Scores, Array]:
+def _scores_of(data: Any) -> tuple[str, Array]:
     """Return the scores as they were given."""
-    kind: Scores = "logits" if data.given_probs is None else "probs"
+    kind = "logits" if data.given_probs is None else "probs"
     return kind, stored_tensor(data.logits if data.given_probs is None else data.given_probs)
 
 
 def _as_table(data: Any, names: Sequence[str] | None, suffix: str, split: str | None) -> Any:
     """Return predictions as an Arrow table: scores as lists in ``.parquet`` and ``.feather``, elsewhere as one column a class."""
     (kind, values), several = _scores_of(data), isinstance(data, MultiLabel)
-    lists, arrays = suffix in _LISTS and not several, data.stored(text=True)
-    labels, decision = arrays.pop("labels", None), arrays.pop("decision", None)
-    ends = names or [str(place) for place in range(values.shape[1])]
+    lists, arrays = suffix in _LISTS and not several, data.stored()
+    ends = names or [str(k) for k in range(values.shape[1])]
     wide = values if suffix in _LISTS else values.astype(np.float64)  # the text of a float32 is read as a float64
-    columns = {kind: values} if lists else {f"{kind}_{end}": wide[:, at] for at, end in enumerate(ends)}
-    if several and labels is not None:
-        columns |= {f"labels_{end}": labels[:, at] for at, end in enumerate(ends)}
-    elif not several:
-        named = {name: codes for name, codes in (("label", labels), ("decision", decision)) if codes is not None}
-        columns |= {name: codes if lists or names is None else np.array(names)[codes] for name, codes in named.items()}
+    columns = {kind: values} if lists else {f"{kind}_{end}": wide[:, k] for k, end in enumerate(ends)}
+    for role in ("labels", "decision"):
+        codes = arrays.pop(role, None)
+        if codes is not None and several:
+            columns |= {f"{role}_{end}": codes[:, k] for k, end in enumerate(ends)}
+        elif codes is not None:
+            columns[role.removesuffix("s")] = codes if lists or names is None else np.array(names)[codes]
     columns |= arrays | ({} if split is None else {"split": np.full(len(values), split)})
     return pa.table({name: as_arrow(column) for name, column in columns.items()})

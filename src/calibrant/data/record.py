@@ -24,7 +24,7 @@ from calibrant._core.notebook import to_html
 Column: TypeAlias = Tensor | NDArray[np.str_]
 Features: TypeAlias = Mapping[str, Column]
 
-FEATURE, FEATURE_TEXT = "feature:", "feature_text:"  # before the name of a feature in a file
+FEATURE = "feature:"  # before the name of a feature in a file
 _MISSING = "convert it to numbers or text; give missing entries a name of their own"
 
 
@@ -167,25 +167,12 @@ class Record(ABC):
         assert self.weights is not None
         return self.selected(self.weights > 0)
 
-    def stored(self, *, text: bool) -> dict[str, Any]:
-        """Return the record as arrays under the names that files have for them.
-
-        Args:
-            text: Whether the format holds text; where not, names are stored as the code points of their letters, (N, letters).
-        """
-        names = ("labels", "groups", "decision", "weights")
-        stored = {name: stored_tensor(getattr(self, name)) for name in names if getattr(self, name) is not None}
-        for name, column in (self.features or {}).items():
-            if isinstance(column, Tensor):
-                stored[FEATURE + name] = stored_tensor(column)
-            elif text:
-                stored[FEATURE + name] = column
-            else:
-                # NumPy keeps text as four bytes a letter, filled up with 0, so that the same bytes are code points;
-                # little-endian, whatever machine writes the file
-                wide = column.astype(f"<U{max(1, column.dtype.itemsize // 4)}")
-                stored[FEATURE_TEXT + name] = wide.view(np.int32).reshape(len(wide), -1)
-        return stored
+    def stored(self) -> dict[str, Any]:
+        """Return the record as arrays under the names that files have for them."""
+        stored = {name: getattr(self, name) for name in ("labels", "groups", "decision", "weights")}
+        stored |= {FEATURE + name: column for name, column in (self.features or {}).items()}
+        tensors = {name: one for name, one in stored.items() if one is not None}
+        return {name: stored_tensor(one) if isinstance(one, Tensor) else one for name, one in tensors.items()}
 
 
 def stored_tensor(values: Tensor) -> Any:
