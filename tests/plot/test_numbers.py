@@ -7,7 +7,8 @@ from tests.conftest import late
 from tests.draws import drawn
 
 from calibrant import Pairs, Predictions
-from calibrant.metrics import ECE
+from calibrant.binning import EqualMass, EqualWidth
+from calibrant.metrics import ECE, Accuracy
 from calibrant.plot import reliability
 from calibrant.plot.diagrams import diagram_of, isotonic_diagram, risk_curve
 from calibrant.plot.pictures import class_errors
@@ -93,3 +94,43 @@ def test_weights_are_those_of_repeated_rows_and_their_scale_is_nothing() -> None
     assert one == other
     assert one.recalibrated == pytest.approx(counts.recalibrated)
     assert one.n == round(240**2 / (14 * 40))
+
+
+def test_a_diagram_by_hand() -> None:
+    pairs = Pairs.from_probs([0.9] * 10 + [0.5] * 4, [1] * 6 + [0] * 4 + [1, 1, 0, 0])
+    diagram = diagram_of(pairs, binning=EqualWidth(10))
+    (low, high) = diagram.bins
+    assert (low.low, low.high, low.count, low.confidence, low.accuracy) == (0.4, 0.5, 4, 0.5, 0.5)
+    assert (high.count, high.accuracy) == (10, 0.6)
+    assert high.confidence == pytest.approx(0.9)
+    # Binomial(10, 0.9): P(X ≤ 6) = 0.0128 and P(X ≤ 7) = 0.0702, so the 2.5 % quantile is 7
+    assert (high.expect_low, high.expect_high) == (0.7, 1.0)
+    assert (low.off, high.off) == (False, True)
+    assert diagram.ece == pytest.approx(10 / 14 * 0.3)
+    assert diagram.accuracy == pytest.approx(8 / 14)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_diagram_agrees_with_the_metrics(seed: int) -> None:
+    data = random_predictions(seed=seed)
+    diagram = diagram_of(data)
+    assert diagram.ece == pytest.approx(ECE(EqualMass())(data))
+    assert diagram_of(data, binning=EqualWidth()).ece == ECE()(data)
+    assert diagram.accuracy == pytest.approx(Accuracy()(data))
+    assert sum(b.count for b in diagram.bins) == diagram.n == len(data)
+
+
+def test_consistency_bars_hold_what_they_promise() -> None:
+    """Of bins of a calibrated model about 95 % are inside; the discrete binomial makes it a little more, never less."""
+    rng = np.random.default_rng(0)
+    inside = []
+    for _ in range(150):
+        p = rng.uniform(0.3, 1, 400)
+        inside += [not b.off for b in diagram_of(Pairs.from_probs(p, (rng.random(400) < p).astype(int))).bins]
+    assert 0.945 < np.mean(inside) < 0.99  # 2,250 bins: standard error 0.005
+
+
+def test_probabilities_of_zero_and_one_have_bars_of_no_length() -> None:
+    diagram = diagram_of(Pairs.from_probs([0.0, 1.0, 1.0], [0, 1, 1]))
+    assert [(b.expect_low, b.expect_high) for b in diagram.bins] == [(0, 0), (1, 1)]
+    assert not any(b.off for b in diagram.bins)

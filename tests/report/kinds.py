@@ -12,7 +12,6 @@ from calibrant.binning import EqualWidth
 from calibrant.calibrators import TemperatureScaling
 from calibrant.cli import main
 from calibrant.report import Model, write_report
-from calibrant.report.labels import LabelReport, write_label_report
 from calibrant.report.model import Claims, Table
 from calibrant.study import Study, load_study
 from calibrant.study.draw import pictures_of
@@ -40,9 +39,7 @@ def write_page(kind: str, folder: Path) -> Path:
         return folder / "report.html"
     if kind == "labels":
         several = MultiLabel.from_logits(3 * rng.normal(size=(300, 4)), rng.integers(0, 2, (300, 4)))
-        report = LabelReport("labels", several, None, None, "labels.npz", "all", "labels.npz", True, draws=20)
-        write_label_report(report, path, title="Labels", format=None)
-        return path
+        return write_report([Model("labels", several, source="labels.npz")], path, title="Labels", draws=20)
     z, site = rng.normal(0, 1.5, (2, 900)), rng.choice(["a", "a site with quite a long name of its own"], (2, 900))
     y = (rng.random(z.shape) < 1 / (1 + np.exp(-z + 1.5 * (site == "a")))).astype(int)
     if kind == "detection":

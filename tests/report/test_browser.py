@@ -39,7 +39,7 @@ const words = [...document.querySelectorAll("summary, .commands span")];
 probe.cut = words.filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.textContent);
 probe.paper = getComputedStyle(document.body).backgroundColor;
 probe.unnamed = [...document.querySelectorAll("figure")].filter((f) => !f.getAttribute("aria-label")).length;
-probe.figures = [...document.querySelectorAll(".figures:not(.panels) svg")].map((s) => s.getBoundingClientRect().width);
+probe.figures = [...document.querySelectorAll(".pictures svg")].map((s) => s.getBoundingClientRect().width);
 dispatchEvent(new Event("beforeprint"));
 probe.folded = document.querySelectorAll("details:not([open])").length;
 document.body.dataset.probe = JSON.stringify(probe);

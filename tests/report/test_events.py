@@ -1,19 +1,16 @@
 """The event's section: its figures are those of the rows, and say which side and what to do."""
 
-import re
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 
-from calibrant import Pairs, Predictions
+from calibrant import Predictions
 from calibrant.evaluate import calibration_line
 from calibrant.metrics import ECE
 from calibrant.plot.diagrams import isotonic_diagram
-from calibrant.report import Model, write_report
-from calibrant.report.events import EventFigures, event_table
-from calibrant.report.finding import diagnose
+from calibrant.report import Model
+from calibrant.report.finding import Finding, diagnose
+from calibrant.report.sections import event_section
 
 
 def churn(rows: int = 3000, *, slope: float = 1.0, shift: float = 0.0, seed: int = 0) -> Predictions:
@@ -24,18 +21,17 @@ def churn(rows: int = 3000, *, slope: float = 1.0, shift: float = 0.0, seed: int
     return Predictions.from_binary_logits(slope * z + shift, y)
 
 
-def figures(data: Predictions | Pairs) -> EventFigures:
-    return diagnose(Model("m", data), draws=50).events[-1]
+def advised(found: Finding) -> dict[str, str]:
+    """Return the last word on each statistic, by its first word."""
+    return {row[0].split()[0]: row[-1] for row in event_section(found).blocks[0].rows}
 
 
 def test_figures_are_those_of_the_rows() -> None:
     data = churn(slope=1.8, shift=0.3)
-    pairs, found = data.one_vs_rest(1), figures(data)
+    pairs, found = data.one_vs_rest(1), diagnose(Model("m", data), draws=50).event[-1]
     p, y = pairs.p.numpy(), pairs.y.numpy()
     line = calibration_line(pairs)
-    for ours, theirs in ((found.slope, line.slope), (found.intercept, line.intercept)):
-        for name in ("estimate", "low", "high"):
-            assert getattr(ours, name) == getattr(theirs, name)
+    assert (found.slope, found.intercept) == (line.slope, line.intercept)
     assert found.gap.estimate == pytest.approx((p - y).mean())
     half = 1.96 * (p - y).std() / np.sqrt(len(p))
     assert found.gap.high - found.gap.estimate == pytest.approx(half, rel=1e-3)
@@ -55,55 +51,34 @@ def test_figures_are_those_of_the_rows() -> None:
         (1.0, 1.0, "too high by 1", "rarer than the model expects"),
         (1.0, 0.0, "too few rows", "Nothing"),
         # the gap's own interval excludes 0 where the ECE does not tell the bins from chance
-        (
-            1.0,
-            0.13,
-            "by the ECE, but a hint: probabilities of leaves are too high by 1.8",
-            "may be rarer than the model expects, or that is chance",
-        ),
+        (1.0, 0.13, "a hint: probabilities of leaves are too high by 1.8", "may be rarer than the model expects"),
     ],
 )
 def test_the_first_screen_says_what_is_wrong_and_what_to_do(slope: float, shift: float, said: str, todo: str) -> None:
     data = churn(2000, slope=slope, shift=shift, seed=3)
     found = diagnose(Model("m", data, class_names=["stays", "leaves"]), draws=50)
-    assert said in found.verdicts[0].headline
-    assert any(todo in row[-1] for row in event_table("leaves", found.events, margin=0.02).rows)
-    assert re.fullmatch(
-        r"The event, leaves, happened in [\d,]+ \([\d.]+ %\) of 2,000 rows. Its mean .*", found.words[0]
-    )
-
-
-def test_few_events_have_no_interval_and_say_so() -> None:
-    data = churn(60, seed=1)
-    table = event_table("class 1", diagnose(Model("m", data), draws=20).events, margin=0.02)
-    assert [row[2] for row in table.rows[:3]] == ["", "", ""]
-    assert "Gap and slope have no interval here" in table.note
+    assert said in found.verdict_before.headline
+    assert any(todo in words for words in advised(found).values())
+    assert found.words[0].startswith("The event, leaves, happened in ")
 
 
 @pytest.mark.parametrize("events", [0, 15])
 @pytest.mark.parametrize("low", [False, True])
-def test_few_events_have_a_direction(events: int, low: bool) -> None:
+def test_few_events_have_a_direction_and_no_interval(events: int, low: bool) -> None:
     p = torch.linspace(0.05, 0.25, 800, dtype=torch.float64)
     y = torch.zeros(800, dtype=torch.int64)
     y[torch.linspace(0, 799, events).long()] = 1
     found = diagnose(Model("m", Predictions.from_binary_probs(1 - p if low else p, 1 - y if low else y)), draws=200)
     side = "low" if low else "high"
-    assert f"too {side} by {100 * (0.15 - events / 800):.1f} points on average" in found.verdicts[0].headline
-    assert found.advice.headline.startswith("Calibrate" if events else "Check the labels")
-    advised = {row[0].split()[0]: row[-1] for row in event_table("class 1", found.events, margin=0.02).rows}
-    assert advised["calibration"].startswith("Label more rows" if events else "Check the labels")
-    assert advised["ECE"] == "Calibrate."
+    assert f"too {side} by {100 * (0.15 - events / 800):.1f} points on average" in found.verdict_before.headline
+    assert found.advice.headline.startswith("Calibrate" if events else "Check the labels: there are no rows with")
+    assert (advised(found)["mean"], advised(found)["ECE"]) == ("Label more rows to tell the average.", "Calibrate.")
+    table = event_section(found).blocks[0]
+    assert [row[2] for row in table.rows[:3]] == ["", "", ""]
+    assert "Gap and slope have no interval here" in table.note
 
 
 def test_errors_to_both_sides_have_no_direction() -> None:
     half = (torch.arange(800) % 2).double()
-    assert "too high in some ranges" in figures(Predictions.from_binary_probs(0.25 + 0.5 * half, half.long())).side
-
-
-@pytest.mark.parametrize("outcome", [0, 1])
-def test_one_outcome_alone_is_reported(outcome: int, tmp_path: Path) -> None:
-    data = Predictions.from_binary_probs(torch.linspace(0.01, 0.99, 50, dtype=torch.float64), [outcome] * 50)
-    text = write_report([Model("odd", data)], tmp_path / "r.html", draws=10).read_text()
-    lacking = "rows without it" if outcome else "rows with the event"
-    assert f"Check the labels: there are no {lacking}." in text
-    assert f"Label {lacking}: there are none." in text
+    found = diagnose(Model("m", Predictions.from_binary_probs(0.25 + 0.5 * half, half.long())), draws=50)
+    assert "too high in some ranges" in found.event[0].side

@@ -7,62 +7,22 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant import Pairs, Predictions
-from calibrant.binning import EqualMass, EqualWidth
-from calibrant.calibrators import TemperatureScaling
+from calibrant import MultiLabel, Predictions
+from calibrant.calibrators import MultiLabelCalibrator, TemperatureScaling
+from calibrant.evaluate.multilabel import label_terms
 from calibrant.evaluate.tables import Row
-from calibrant.metrics import ECE, Accuracy
-from calibrant.plot.diagrams import Diagram, diagram_of
-from calibrant.report.advice import MARGIN, row_of, side_of_confidence, verdict_of
+from calibrant.metrics import ECE
+from calibrant.plot.diagrams import Diagram
+from calibrant.report.advice import MARGIN, side_of_confidence, verdict_of
 from calibrant.report.finding import Finding, diagnose
 from calibrant.report.model import Model, Picture
-from calibrant.report.sections import page_of, worst_bins
+from calibrant.report.sections import classes_section
 
 
 def random_predictions(*, rows: int = 500, classes: int = 4, seed: int = 0) -> Predictions:
     generator = torch.Generator().manual_seed(seed)
     z = torch.randn(rows, classes, generator=generator, dtype=torch.float64) * 2
     return Predictions.from_logits(z, torch.multinomial(z.softmax(1), 1, generator=generator)[:, 0])
-
-
-def test_a_diagram_by_hand() -> None:
-    pairs = Pairs.from_probs([0.9] * 10 + [0.5] * 4, [1] * 6 + [0] * 4 + [1, 1, 0, 0])
-    diagram = diagram_of(pairs, binning=EqualWidth(10))
-    (low, high) = diagram.bins
-    assert (low.low, low.high, low.count, low.confidence, low.accuracy) == (0.4, 0.5, 4, 0.5, 0.5)
-    assert (high.count, high.accuracy) == (10, 0.6)
-    assert high.confidence == pytest.approx(0.9)
-    # Binomial(10, 0.9): P(X ≤ 6) = 0.0128 and P(X ≤ 7) = 0.0702, so the 2.5 % quantile is 7
-    assert (high.expect_low, high.expect_high) == (0.7, 1.0)
-    assert (low.off, high.off) == (False, True)
-    assert diagram.ece == pytest.approx(10 / 14 * 0.3)
-    assert diagram.accuracy == pytest.approx(8 / 14)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_diagram_agrees_with_the_metrics(seed: int) -> None:
-    data = random_predictions(seed=seed)
-    diagram = diagram_of(data)
-    assert diagram.ece == pytest.approx(ECE(EqualMass())(data))
-    assert diagram_of(data, binning=EqualWidth()).ece == ECE()(data)
-    assert diagram.accuracy == pytest.approx(Accuracy()(data))
-    assert sum(b.count for b in diagram.bins) == diagram.n == len(data)
-
-
-def test_consistency_bars_hold_what_they_promise() -> None:
-    """Of bins of a calibrated model about 95 % are inside; the discrete binomial makes it a little more, never less."""
-    rng = np.random.default_rng(0)
-    inside = []
-    for _ in range(150):
-        p = rng.uniform(0.3, 1, 400)
-        inside += [not b.off for b in diagram_of(Pairs.from_probs(p, (rng.random(400) < p).astype(int))).bins]
-    assert 0.945 < np.mean(inside) < 0.99  # 2,250 bins: standard error 0.005
-
-
-def test_probabilities_of_zero_and_one_have_bars_of_no_length() -> None:
-    diagram = diagram_of(Pairs.from_probs([0.0, 1.0, 1.0], [0, 1, 1]))
-    assert [(b.expect_low, b.expect_high) for b in diagram.bins] == [(0, 0), (1, 1)]
-    assert not any(b.off for b in diagram.bins)
 
 
 def test_classes_are_sorted_by_the_error_after() -> None:
@@ -76,26 +36,16 @@ def test_classes_are_sorted_by_the_error_after() -> None:
     assert first.observed == pytest.approx(first.n / len(before))
 
 
-def test_the_worst_bins_misstate_most_rows() -> None:
-    p = [0.95] * 200 + [0.55] * 100 + [0.75] * 100
-    y = [1] * 160 + [0] * 40 + [1] * 20 + [0] * 80 + [1] * 75 + [0] * 25
-    found = worst_bins(diagram_of(Pairs.from_probs(p, y), binning=EqualWidth()))
-    assert [round(b.confidence, 2) for b in found] == [0.55, 0.95]
-
-
 def test_panels_show_the_worst_after_calibration() -> None:
     data = random_predictions()
     before = Predictions.from_logits(data.logits, data.labels, groups=np.arange(500) // 50)
     after = Predictions.from_logits(data.logits * 2, data.labels, groups=before.groups)
     found = diagnose(Model("m", before, after), draws=0)
-    shown = next(section for section in page_of(found).sections if section.title == "Class by class")
-    captions = [block.caption for block in shown.blocks if isinstance(block, Picture)]
-    assert captions == [f"{part.name}: ECE {100 * part.error_after:.2f} %" for part in found.classes]
+    shown = [block.caption for block in classes_section(found, panels=6).blocks if isinstance(block, Picture)]
+    assert shown == [f"{part.name}: ECE {100 * part.error_after:.2f} %" for part in found.classes]
     assert any("in 10 groups" in sentence for sentence in found.words)
-    many = page_of(found, models=9).sections
-    assert not any(isinstance(block, Picture) for section in many for block in section.blocks)
-    titles = [section.title for section in page_of(diagnose(Model("m", data.top_label()), draws=0)).sections]
-    assert titles == ["", "Bins with the largest errors", "Record"]
+    assert not any(isinstance(block, Picture) for block in classes_section(found, panels=0).blocks)
+    assert classes_section(diagnose(Model("m", data.top_label()), draws=0), panels=6) is None
 
 
 @cache
@@ -116,43 +66,34 @@ def section(factor: float, *, seed: int = 1, margin: float = 0.02, rows: int = 3
 @pytest.mark.parametrize(("factor", "side"), [(3.0, "Over-confident by"), (0.3, "Under-confident by")])
 def test_the_verdict_names_side_size_and_certainty(factor: float, side: str) -> None:
     found = section(factor)
-    before, after = found.verdicts
+    before, after = found.verdict_before, found.verdict_after
     assert before.state == "large"
     assert before.headline.startswith(side)
     assert before.headline.endswith(": significant and large")
-    assert found.ece[0].shown(found.ece[0].value) in before.detail
+    assert found.states[0].ece.shown(found.states[0].ece.value) in before.detail
     assert "above the margin of 2 points" in before.detail
     assert after.state in ("calibrated", "unclear", "small")
-    assert found.advice.headline.startswith("Calibrate with TemperatureScaling(")
+    assert found.advice.headline == "Calibrate with TemperatureScaling."
     assert [purpose for purpose, _ in found.advice.commands] == ["fit", "ship", "check"]
 
 
-@pytest.mark.parametrize("whole", [True, False])
-@pytest.mark.parametrize("wrong", [0, 1])
-def test_a_model_with_hardly_an_error_is_advised_on_a_class_and_not_a_repr(whole: bool, wrong: int) -> None:
+@pytest.mark.parametrize(
+    ("wrong", "advice"),
+    [(0, "Collect labelled rows on which the model errs"), (1, "Collect more labelled rows before deciding on Auto.")],
+)
+def test_a_model_with_hardly_an_error_needs_other_rows(wrong: int, advice: str) -> None:
     labels = torch.arange(400) % 3
     logits = 9.0 * torch.nn.functional.one_hot(labels, 3).double()
     labels[:wrong] = 2
     data = Predictions.from_logits(logits, labels)
-    fitted = TemperatureScaling().fit(scaled(2.0, seed=0).logits, scaled(2.0, seed=0).labels)
-    named = "AutoCalibrator(keep=None, folds=5, uses 1.00 Identity)" if whole else fitted
-    found = diagnose(Model("m", data, data.calibrated_by(fitted), named), draws=20)
-    advised = "AutoCalibrator" if whole else "TemperatureScaling"
-    opens = (
-        f"Collect more labelled rows before deciding on {advised}."
-        if wrong
-        else "Collect labelled rows on which the model errs"
-    )
-    assert found.advice.headline.startswith(opens)
-    said = " ".join(
-        [found.advice.headline, *found.advice.reasons, *found.words, page_of(found).sections[0].blocks[0].title]
-    )
-    assert "keep=" not in said
+    found = diagnose(Model("m", data, Predictions.from_logits(2 * logits, labels), "Auto(keep=None)"), draws=20)
+    assert found.advice.headline.startswith(advice)
+    assert "keep=" not in " ".join([found.advice.headline, *found.advice.reasons, *found.words])
 
 
 def test_a_calibrated_model_with_many_rows_is_left_as_it_is() -> None:
     found = diagnose(Model("m", scaled(1.0, seed=3, rows=40_000)), draws=100)
-    assert found.verdicts[0].state == "calibrated"
+    assert found.verdict_before.state == "calibrated"
     assert found.advice.headline == "Its calibration needs no action."
     assert found.advice.commands == []
 
@@ -201,7 +142,7 @@ def test_plain_temperature_is_named_where_it_does_as_well() -> None:
     other = Predictions.from_logits(after.logits * 1.01, after.labels)
     better = diagnose(Model("m", test, other, "Other", reference=after), draws=100)
     assert [gain.against for gain in better.gains] == ["doing nothing", "plain temperature scaling"]
-    assert any("use plain temperature scaling (TemperatureScaling())" in reason for reason in better.advice.reasons)
+    assert any("use plain temperature scaling" in reason for reason in better.advice.reasons)
     worse = Predictions.from_logits(after.logits * 2, after.labels)
     assert diagnose(Model("m", test, worse, "Worse", reference=after), draws=100).advice.headline.startswith(
         "Use plain temperature scaling"
@@ -218,8 +159,36 @@ def test_a_gain_is_the_paired_difference_of_the_log_losses() -> None:
 
 def test_too_few_rows_say_how_many_would_do() -> None:
     made = diagnose(Model("m", scaled(1.0, seed=4)[:300]), draws=200)
-    found, row = made.verdicts[0], row_of(made.states[0].rows, ECE())
+    found, row = made.verdict_before, made.states[0].ece
     assert found.state == "unclear"
     rows = int(re.search(r"about ([\d,]+) rows", found.detail)[1].replace(",", ""))
     exact = 300 * (row.high / MARGIN) ** 2
     assert exact <= rows <= 1.1 * exact
+
+
+def test_several_labels_are_tested_together_and_the_worst_is_shown() -> None:
+    generator = torch.Generator().manual_seed(0)
+    true = 1.5 * torch.randn(2, 1500, 4, generator=generator, dtype=torch.float64) - 0.5
+    labels = (torch.rand(true.shape, generator=generator) < true.sigmoid()).long()
+    fit, test = (MultiLabel.from_logits(true[k] + torch.tensor([0, 0, 1.0, 0]), labels[k]) for k in (0, 1))
+    calibrator = MultiLabelCalibrator().fit(fit)
+    after = test.calibrated_by(calibrator)
+    found = diagnose(Model("m", test, after, calibrator, source="a b.npz", split="test"), draws=20)
+    gap = float((test.label(2).p - test.label(2).y).mean())
+    assert (
+        found.verdict_before.headline
+        == f"Probabilities are too high by {100 * gap:.1f} points for 'label 2': significant"
+    )
+    assert found.event[0].gap.estimate == pytest.approx(gap)
+    nll = [label_terms(data)["NLL"].mean() for data in (test, after)]
+    assert found.gains[0].difference == pytest.approx(float(nll[0] - nll[1]))
+    assert found.advice.headline == "Calibrate with MultiLabelCalibrator."
+    assert [command for _, command in found.advice.commands] == [
+        "calibrant fit 'a b.npz' --multilabel -o 'a b-calibrator.safetensors'",
+        "calibrant apply 'a b-calibrator.safetensors' new.npz --multilabel -o new-calibrated.npz",
+        "calibrant evaluate 'a b.npz' --split test --calibrator 'a b-calibrator.safetensors' --multilabel",
+    ]
+    calm = diagnose(Model("m", MultiLabel.from_logits(true[1], labels[1])), draws=20)
+    assert calm.verdict_before.headline == "No label of 4 is significantly off"
+    few = diagnose(Model("m", test[:60]), draws=20)
+    assert few.verdict_before.headline == "Too few rows or events to test any label"

@@ -15,7 +15,6 @@ from tests.browser import CHROMIUM, QUIET, digest
 
 from calibrant import MultiLabel, Predictions
 from calibrant.report import Model, write_report
-from calibrant.report.labels import LabelReport, write_label_report
 from calibrant.report.model import Claims, Table
 
 RUN = "document.body.dataset.evil=1"
@@ -45,13 +44,12 @@ def pages(folder: Path, names: Sequence[str]) -> dict[str, str]:
     sites = {text: np.array(names)[np.arange(2000) % len(names)]}
     data = Predictions.from_logits(z, y, features=sites, groups=np.arange(2000) // 100)
     event = Predictions.from_binary_logits(z[:, 0], (y == 0).astype(int), features=sites)
-    model = Model(text, data, class_names=names, source=f"{text}.npz", split=text, whole=True)
+    model = Model(text, data, class_names=names, source=f"{text}.npz", split=text, options={"columns": text})
     tables = [Table(text, list(names), [list(names)], text), Claims(text, names)]
     look: dict[str, Any] = {"title": text, "notes": names, "tables": tables, "draws": 20}
     write_report([model, Model(text, event, class_names=["a", text])], folder / "models.html", **look)
     several = MultiLabel.from_logits(z, rng.integers(0, 2, z.shape), names=names)
-    labels = LabelReport(text, several, None, None, f"{text}.npz", text, text, True, draws=20)
-    write_label_report(labels, str(folder / "labels.html"), title=text, format=None)
+    write_report([Model(text, several, source=f"{text}.npz", split=text)], folder / "labels.html", title=text, draws=20)
     return {path.stem: path.read_text() for path in folder.glob("*.html")}
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import difflib
-import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -92,11 +91,11 @@ AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="One JSON object
 
 @dataclass(frozen=True)
 class Source:
-    """A file to read: where it is, what messages call it, and the words that name it on a command line."""
+    """A file to read: where it is, what messages call it, and the options that read it."""
 
     path: str
     shown: str
-    words: str
+    options: Mapping[str, str]
 
 
 class Reading(Mapped):
@@ -115,11 +114,11 @@ class Reading(Mapped):
         for name in [*named, *([str(self.labels)] if self.labels else [])]:
             if name != STREAM and not Path(name).is_dir():
                 check_source(name)
-        options = "".join(f" --{name} {shlex.quote(value)}" for name, value in asdict(self).items() if value)
-        found = [Source(name, shown(name), shlex.quote(shown(name)) + options) for name in named]
+        options = {name: str(value) for name, value in asdict(self).items() if value}
+        found = [Source(name, shown(name), options) for name in named]
         if example is not None:
             choose(example, example_names(), option="--example")
-            found.append(Source(str(EXAMPLES / f"{example}.npz"), f"{example}.npz", f"--example {example}"))
+            found.append(Source(str(EXAMPLES / f"{example}.npz"), f"{example}.npz", {"example": example}))
         if not found:
             raise InputError("name a FILE of predictions, or an example: --example cifar10")
         return found

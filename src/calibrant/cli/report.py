@@ -76,12 +76,11 @@ def report(
     reading = options.Reading(columns, label, kind, weights, groups, labels, on)
     sources = reading.sources(files, example)
     options.check_output(output, inputs=[*(source.path for source in sources), calibrator, labels])
-    if multilabel and (by or len(sources) > 1):
-        raise InputError("a report on several labels per row is on one FILE, without --by")
+    if multilabel and by:
+        raise InputError("--by has no effect with --multilabel; leave it out")
 
     from calibrant._files import shown
     from calibrant.report import write_report
-    from calibrant.report.labels import write_label_report
     from calibrant.report.render import check_format
 
     saved = options.load_calibrator(calibrator, several=multilabel)
@@ -103,17 +102,14 @@ def report(
         if len(set(named)) < len(named):  # files of one name in several folders
             models = [replace(one, name=source.shown) for one, source in zip(models, sources, strict=True)]
         with working("reporting"):
-            if multilabel:
-                write_label_report(models[0], target, title="Calibration report", format=format, notes=notes)
-            else:
-                write_report(models, target, format=format, notes=notes)
+            write_report(models, target, format=format, notes=notes)
     print_line(
         f"report on {', '.join(source.shown for source in sources)} written to {shown(output)}", style="dim", err=True
     )
 
 
 def _model_of(source: options.Source, reading: options.Reading, how: Fitting, saved: Any, notes: list[str]) -> Any:
-    """Return the model of a file, or its report on several labels, before and after a calibrator.
+    """Return the model of a file before and after a calibrator.
 
     That is the ``saved`` one, or one chosen and fitted on other rows than the page shows. Any other than a temperature is compared
     with a temperature fitted on the same rows, where there are such.
@@ -121,29 +117,27 @@ def _model_of(source: options.Source, reading: options.Reading, how: Fitting, sa
     from calibrant.calibrators import TemperatureScaling
     from calibrant.plot.diagrams import is_event
     from calibrant.report import Model
-    from calibrant.report.labels import LabelReport
 
     features = [] if how.several else [*(how.by or ()), *options.feature_names(saved)]
     contents = reading.contents(source, features=features, several=how.several)
     before, others = _fitting_and_test_rows(source, contents, how, saved, notes)
     calibrator = saved if saved is not None or others is None else _fitted(others, how)
-    after = None if calibrator is None else before.calibrated_by(calibrator)
-    name = Path(source.shown).stem
-    place: dict[str, Any] = {
-        "source": source.shown,
-        "split": how.split,
-        "argument": source.words,
-        "whole": len(contents.splits) == 1,
-    }
-    if how.several:
-        return LabelReport(name, before, after, calibrator, **place)
-    names = before.class_names
-    if names is None and reading.label and is_event(before):
+    names = None if how.several else before.class_names
+    if names is None and reading.label and not how.several and is_event(before):
         names = (f"{reading.label} = 0", f"{reading.label} = 1")
-    by = how.by and {column: before.features[column] for column in how.by}
-    compared = calibrator is not None and not isinstance(calibrator, TemperatureScaling)
-    reference = _through_temperature(others, before) if compared else None
-    return Model(name, before, after, calibrator, reference=reference, class_names=names, by=by, **place)
+    compared = not how.several and calibrator is not None and not isinstance(calibrator, TemperatureScaling)
+    return Model(
+        Path(source.shown).stem,
+        before,
+        None if calibrator is None else before.calibrated_by(calibrator),
+        calibrator,
+        source=source.shown,
+        split="all" if len(contents.splits) == 1 else how.split,
+        class_names=names,
+        reference=_through_temperature(others, before) if compared else None,
+        options=source.options,
+        by=how.by and {column: before.features[column] for column in how.by},
+    )
 
 
 def _fitting_and_test_rows(
@@ -206,7 +200,7 @@ def _fitted(rows: Any, how: Fitting) -> Any:
     Left to itself it goes by the columns of whose groups those rows say that one correction for all leaves some off.
     """
     from calibrant.calibrators import MultiLabelCalibrator
-    from calibrant.report.groups_report import audit, correction_by
+    from calibrant.report.groups import audit_groups, correction_by
 
     made = options.make_calibrator(how.method or (options.OF_LABELS if how.several else options.AUTO))
     if how.several:
@@ -216,7 +210,7 @@ def _fitted(rows: Any, how: Fitting) -> Any:
         columns = {name: column for name, column in columns.items() if name in how.by}
     if how.method is not None or not columns:
         return fitted
-    off_by = audit(rows, rows.calibrated_by(fitted, allow_fit_rows=True), columns).off_by
+    off_by = audit_groups(rows, rows.calibrated_by(fitted, allow_fit_rows=True), columns).off_by
     if not off_by:
         return fitted
     name, chosen = correction_by(off_by, columns)

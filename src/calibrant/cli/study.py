@@ -250,7 +250,7 @@ def demo(
         calibrant demo --store runs
     """
     from calibrant.plot.diagrams import diagram_of
-    from calibrant.report.figures import panel_pictures
+    from calibrant.report.figures import panel_picture
     from calibrant.study import Store, collect, load_study
     from calibrant.study.page import in_short, tables_of, verdict_sentences, write_page
     from calibrant.study.tables import summarise, verdicts_on
@@ -270,13 +270,13 @@ def demo(
     (table,) = tables_of(
         lines, title=f"Before and after one temperature, mean ± sd over {seeds} seeds", columns=["narrow"]
     )
-    states = [
-        (f"{m.objective}, seed {m.seed}, {when}", diagram_of(data))
+    pictures = [
+        panel_picture(f"{m.objective}, seed {m.seed}, {when}", diagram_of(data))
         for m in measured
         if m.seed == digits.seeds[0]
         for when, data in (("before", m.before), ("after", m.after))
     ]
-    write_page(digits, measured, lines, report, shown=[*panel_pictures(states, prefix="m"), table], sentences=sentences)
+    write_page(digits, measured, lines, report, shown=[*pictures, table], sentences=sentences)
     _print([table], [*sentences, "", *in_short(lines)])
     print_line(f"The report is in {report.resolve()}: open it in a browser.", style="bold")
 

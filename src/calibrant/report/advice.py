@@ -1,10 +1,10 @@
 """The verdict on a model, the recommendation that follows from it and from the calibrator's gain, and the commands for it."""
 
 import math
-import re
-import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePath
 from shlex import quote
 from typing import Literal
@@ -13,20 +13,26 @@ import torch
 from torch import Tensor
 
 from calibrant import calibrators
-from calibrant.calibrators import Calibrator
+from calibrant.calibrators import Calibrator, FeatureScaling, GroupScaling
 from calibrant.calibrators.groups import feature_names
 from calibrant.data.checks import Data
-from calibrant.data.predictions import Predictions
+from calibrant.data.multilabel import MultiLabel
+from calibrant.data.pairs import Pairs
+from calibrant.errors import NoIntervalError
+from calibrant.evaluate.multilabel import LabelTable, label_terms
 from calibrant.evaluate.tables import Row
-from calibrant.metrics import NLL, Metric
+from calibrant.metrics import NLL
 from calibrant.plot.diagrams import Diagram
+from calibrant.report.groups import Audit, correction_by, name_of, off_in
 from calibrant.report.model import Model
-from calibrant.report.wording import listed, lower_first, points, signed
+from calibrant.report.state import State
+from calibrant.report.wording import listed, lower_first, points, signed, too_high_or_low
 from calibrant.statistics.enough import scarce_errors
 from calibrant.statistics.paired import paired_test
 
+BY_GROUP = (GroupScaling, FeatureScaling)
 MARGIN = 0.02  # default ECE below which a miscalibration is called small
-State = Literal["calibrated", "small", "large", "perhaps large", "unclear", "not tested"]
+Significance = Literal["calibrated", "small", "large", "perhaps large", "unclear", "not tested"]
 
 
 @dataclass(frozen=True)
@@ -41,14 +47,17 @@ class Verdict:
         detail: The figures behind it.
     """
 
-    state: State
+    state: Significance
     headline: str
     detail: str
 
 
-def row_of(rows: Sequence[Row], metric: Metric) -> Row:
-    """Return the row of a metric that every panel has."""
-    return next(row for row in rows if row.metric == repr(metric))
+def verdict_on(model: Model, state: State, *, margin: float) -> Verdict:
+    """Return the verdict on the predictions of a state, of one class a row, on all rows together."""
+    if state.event is None:
+        return verdict_of(state.ece, side_of_confidence(state.diagram, state.ece.value), margin=margin)
+    side = f"Probabilities of {model.class_name(1)} are {state.event.side}"
+    return verdict_of(state.ece, side, margin=margin, hint=bool(state.event.off))
 
 
 def verdict_of(row: Row, side: str, *, margin: float = MARGIN, hint: bool = False) -> Verdict:
@@ -86,8 +95,7 @@ def verdict_of(row: Row, side: str, *, margin: float = MARGIN, hint: bool = Fals
     if row.null_high is not None:
         ends = f"95 % interval {row.interval} %" if row.interval else "no interval is known to cover here"
         mean = "" if row.null_mean is None else f"mean {row.shown(row.null_mean)}, "
-        limits = f"if calibrated: {mean}97.5 % limit {row.shown(row.null_high)}"
-        detail = f"ECE {row.shown(row.value)} ({ends}); {limits}."
+        detail = f"ECE {row.shown(row.value)} ({ends}); if calibrated: {mean}97.5 % limit {row.shown(row.null_high)}."
     if hint and state in ("calibrated", "unclear"):
         # gap and slope are two more looks: 1 − .95² of calibrated models show one outside its interval
         headline = f"No significant miscalibration by the ECE, but a hint: {lower_first(side)}"
@@ -95,7 +103,7 @@ def verdict_of(row: Row, side: str, *, margin: float = MARGIN, hint: bool = Fals
     return Verdict(state, headline, detail + tail)
 
 
-def _state(row: Row, margin: float) -> State:
+def _state(row: Row, margin: float) -> Significance:
     if row.null_high is None:
         return "not tested"
     # significance is by the limit if calibrated, size by the interval: a small error can be significant
@@ -126,8 +134,37 @@ def _rows_that_exclude(row: Row, margin: float) -> str:
     return f": if the model is calibrated, about {math.ceil(rows / unit) * unit:,} rows would exclude a larger error"
 
 
+def verdict_with_groups(average: Verdict, model: Model, audit: Audit, *, margin: float) -> Verdict:
+    """Return the clearest group's verdict where one is off by more than the margin, else that on all rows.
+
+    Groups with opposite errors can pass on average. Those that one correction for all puts right are no news.
+    """
+    worst = audit.worst
+    put_right = audit.after is not None and not audit.off_by and not isinstance(model.calibrator, BY_GROUP)
+    if worst is None or abs(worst.gap) < margin or put_right:
+        return average
+    clear = f"Probabilities are {too_high_or_low(worst.gap)} for {name_of(worst)}"
+    if average.state in ("calibrated", "unclear", "small"):
+        return Verdict("large", f"{clear}, though not far off on average", f"Overall: {average.detail}")
+    return Verdict(average.state, f"{clear}; overall {lower_first(average.headline)}", average.detail)
+
+
+def verdict_on_labels(table: LabelTable, worst: str, *, margin: float) -> Verdict:
+    """Return the verdict on several labels by their joint test; ``worst`` is the label that the page shows."""
+    off, tested = off_in(table), len(table.tested)
+    if not off:
+        headline = (
+            f"No label of {tested} is significantly off" if tested else "Too few rows or events to test any label"
+        )
+        return Verdict("unclear", headline, table.verdict)
+    gap = next(row.gap for row in off if name_of(row) == worst)
+    headline = f"Probabilities are {too_high_or_low(gap)} for {worst!r}: significant"
+    if len(off) > 1:  # the others may be off in another direction, or in single ranges alone
+        headline = f"{len(off)} of {tested} labels are significantly off; the largest mean gap: {too_high_or_low(gap)} for {worst!r}"
+    return Verdict("large" if abs(gap) >= margin else "small", headline, table.verdict)
+
+
 NOTHING, TEMPERATURE = "doing nothing", "plain temperature scaling"
-CHANCE = "That may be chance"  # opens the reason that names a simpler calibrator
 
 
 @dataclass(frozen=True)
@@ -180,18 +217,23 @@ def gains_of(model: Model, *, draws: int) -> list[Gain]:
             continue
         before = data.counted
         # paired, so that what makes a row hard cancels
-        difference, groups = _log_losses(before) - _log_losses(after), before.groups
-        if not bool(torch.isfinite(difference).all()) or scarce_errors(before, after, loss=NLL().of_labels) is not None:
+        difference = _log_losses(before) - _log_losses(after)
+        several = isinstance(before, MultiLabel) or isinstance(after, MultiLabel)
+        scarce = None if several else scarce_errors(before, after, loss=NLL().of_labels)  # type: ignore[arg-type]
+        if not bool(torch.isfinite(difference).all()) or scarce is not None:
             continue
         weight = None if before.weights is None else before.weights.cpu()
-        test = paired_test(difference, groups=groups, weight=weight)
-        found.append(Gain(name, test.difference, test.low, test.high))
+        with suppress(NoIntervalError):
+            test = paired_test(difference, groups=before.groups, weight=weight)
+            found.append(Gain(name, test.difference, test.low, test.high))
     return found
 
 
-def _log_losses(data: Data) -> Tensor:
-    """Return the log-loss (N,) of each row: of the label, or of what happened for pairs."""
-    if isinstance(data, Predictions):
+def _log_losses(data: Data | MultiLabel) -> Tensor:
+    """Return the log-loss (N,) of each row: of the label, the mean over several, or of what happened for pairs."""
+    if isinstance(data, MultiLabel):
+        return label_terms(data)["NLL"].mean(dim=1).cpu()
+    if not isinstance(data, Pairs):
         return data.nll.double().cpu()
     p, y = data.p.double().cpu(), data.y.double().cpu()
     return -torch.xlogy(y, p) - torch.xlogy(1 - y, 1 - p)
@@ -213,7 +255,13 @@ class Advice:
 
 
 def advice_of(
-    model: Model, verdicts: Sequence[Verdict], gains: Sequence[Gain], *, margin: float, event: bool = False
+    model: Model,
+    verdicts: Sequence[Verdict],
+    gains: Sequence[Gain],
+    state: State,
+    audit: Audit | None,
+    *,
+    margin: float,
 ) -> Advice:
     """Return the recommendation for a model.
 
@@ -221,118 +269,100 @@ def advice_of(
         model: The model.
         verdicts: The verdict before calibration, and after it if there is a calibrator.
         gains: From ``gains_of``.
+        state: The last of the model's states.
+        audit: Its groups or labels, or None.
         margin: ECE above which an error is large; the check command contains it.
-        event: Whether that is the ECE of an event's probability.
     """
-    commands = commands_of(model, margin=margin, event=event)
-    before, after = verdicts[0], verdicts[-1]
-    if len(verdicts) == 1:
+    commands = partial(commands_of, model, margin=margin, event=state.event is not None)
+    before, after, name = verdicts[0], verdicts[-1], model.method or "calibration"
+    if state.lacking:
+        return Advice(f"Check the labels: there are no {state.lacking}.", [], [])
+    if model.after is None:
         if before.state in ("calibrated", "small"):
             return Advice("Its calibration needs no action.", [], [])
         if before.state == "unclear":
             return Advice("Collect more labelled rows before deciding.", [], [])
-        return Advice("Calibrate it on labelled rows other than these.", [], commands)
-    name, by = model.calibrated_in_short, {gain.against: gain for gain in gains}
+        return Advice("Calibrate it on labelled rows other than these.", [], commands())
+    by = {gain.against: gain for gain in gains}
     reasons = [f"After {name}: {lower_first(after.headline)}. {after.detail}", *(gain.sentence for gain in gains)]
+    if audit is not None and audit.off_by and not isinstance(model.calibrator, BY_GROUP):
+        features = model.by if isinstance(model.by, dict) else model.before.features or {}
+        method, columns = correction_by(audit.off_by, features)
+        headline = f"Calibrate by {listed(columns)}: one correction for all leaves some groups wrong."
+        return Advice(headline, reasons, commands(method=method, features=columns))
     nothing, temperature = by.get(NOTHING), by.get(TEMPERATURE)
     if nothing is None:
-        # an infinite loss before (a label of probability 0) or too few errors: the two verdicts are what is known
-        why = "it is infinite, or too few decisions are wrong"
-        if bool(model.before.correct.all()):
-            headline, why = (
-                "Collect labelled rows on which the model errs: how sure it should be cannot be learned from right ones.",
-                "no decision is wrong",
-            )
+        # the two verdicts are what is known
+        headline = f"Collect more labelled rows before deciding on {name}."
+        if not isinstance(model.before, MultiLabel) and bool(model.before.correct.all()):
+            headline = "Collect labelled rows on which the model errs: right ones do not tell how sure it should be."
         elif before.state == "large" and after.state != "large":
             headline = f"Calibrate with {name}: the error is large before it and not after."
-        else:  # what it learned is no reason to wait for rows, nor would it be learned again
-            headline = f"Collect more labelled rows before deciding on {name.split('(')[0].rstrip()}."
-        return Advice(headline, [*reasons, f"The gain in log-loss could not be tested: {why}."], commands)
+        why = "The gain in log-loss could not be tested: it is infinite, or too few decisions are wrong."
+        return Advice(headline, [*reasons, why], commands())
     # the log-loss decides, as a proper score: an ECE can fall while probabilities get worse
     if nothing.state <= 0:
         what = "makes its log-loss worse" if nothing.state < 0 else "has no significant gain in log-loss"
-        if before.state == "large" and after.state == "large" and own_name(model) not in ("auto", "AutoCalibrator"):
-            others = commands_of(model, margin=margin, method="auto", event=event)
-            return Advice(f"Calibrate by another method: {name} {what}, and the error stays large.", reasons, others)
+        if before.state == "large" and after.state == "large" and name not in ("auto", "AutoCalibrator"):
+            headline = f"Calibrate by another method: {name} {what}, and the error stays large."
+            return Advice(headline, reasons, commands(method="auto"))
         return Advice(f"Leave the model as it is: {name} {what}.", reasons, [])
     if temperature is not None and temperature.state < 0:
-        simpler = commands_of(model, margin=margin, method="TemperatureScaling", event=event)
-        return Advice(f"Use plain temperature scaling: {name} is significantly worse.", reasons, simpler)
+        headline = f"Use plain temperature scaling: {name} is significantly worse."
+        return Advice(headline, reasons, commands(method="TemperatureScaling"))
     if temperature is not None and temperature.state == 0:
-        plain = "--method TemperatureScaling" if model.source else "TemperatureScaling()"
-        reasons.append(f"{CHANCE}: if you prefer a single number, use plain temperature scaling ({plain}).")
+        reasons.append("That may be chance: if you prefer a single number, use plain temperature scaling.")
     columns = feature_names(model.calibrator) if isinstance(model.calibrator, Calibrator) else []
-    return Advice(f"Calibrate {f'by {listed(columns)} ' if columns else ''}with {name}.", reasons, commands)
-
-
-def own_name(model: Model) -> str | None:
-    """Return the class of a model's calibrator, or the name that was passed instead of it."""
-    return type(model.calibrator).__name__ if isinstance(model.calibrator, Calibrator) else model.calibrator
-
-
-_VALUE = r"(?:'(?:[^']|'\"'\"')*'|\S+)"  # as ``quote`` gives it
-LABELS = re.compile(rf" --(?:labels?|on|weights|groups) {_VALUE}")  # the options on labels
-_LABELS_FILE = re.compile(rf"(?<= --labels ){_VALUE}")
-
-
-def _other_labels(found: re.Match[str]) -> str:
-    """Return how the labels of other rows are called where those of these rows lie in a file of their own."""
-    return f"other-labels{PurePath(*shlex.split(found[0])).suffix}"
-
-
-def stem_of(source: str, *, name: str) -> str:
-    """Return how files that are made of ``source`` are called, without their ending.
-
-    Args:
-        source: A file or folder as it was given.
-        name: Of the model, for a folder without a name of its own: "." or "..".
-    """
-    own = PurePath(source).name
-    return "stdin" if own == "-" else PurePath(name if own in ("", "..") else own).stem
+    return Advice(f"Calibrate {f'by {listed(columns)} ' if columns else ''}with {name}.", reasons, commands())
 
 
 def commands_of(
-    model: Model, *, margin: float, method: str | None = None, features: Sequence[str] = (), event: bool = False
+    model: Model, *, margin: float, event: bool = False, method: str | None = None, features: Sequence[str] = ()
 ) -> list[tuple[str, str]]:
     """Return the three commands that fit, apply and check a calibrator, on the command line or in Python.
 
     Args:
         model: The model of the report.
         margin: Largest ECE that the check accepts.
+        event: Whether that is the ECE of an event's probability.
         method: Calibrator to fit; None is the model's.
         features: Columns that the method takes.
-        event: Whether that is the ECE of an event's probability.
     """
-    calibrator, own, figure = model.calibrator, own_name(model), "event-ece" if event else "ece"
-    name = method or ("auto" if own not in calibrators.__all__ or own == "AutoCalibrator" else str(own))
-    if method is None and isinstance(calibrator, Calibrator):
-        features = feature_names(calibrator)
-    dependent = model.before.groups is not None  # a check asks for independent rows
+    name, figure = method or model.method, "event-ece" if event else "ece"
+    if name not in calibrators.__all__ or name == "AutoCalibrator":
+        name = "auto"
+    if method is None and isinstance(model.calibrator, Calibrator):
+        features = feature_names(model.calibrator)
+    several = isinstance(model.before, MultiLabel)
+    # a check asks for independent rows of one class
+    checked = not several and model.before.groups is None
     if not model.source:
-        made = f"calibrant.calibrators.{'AutoCalibrator' if name == 'auto' else name}({list(features) or ''})"
-        rows, ship = "val_logits, val_labels", 'torch.softmax(calibrant.load("calibrator.safetensors")(logits), dim=1)'
-        if features:  # predictions carry the columns with their rows
-            rows, ship = "val", 'new.calibrated_by(calibrant.load("calibrator.safetensors")).probs'
-        check = f'calibrant.operate.check(new_predictions, maximum={{"{figure}": {margin:g}}}).verdict'
+        made = "AutoCalibrator" if name == "auto" else name
+        check = f'calibrant.operate.check(test, maximum={{"{figure}": {margin:g}}}).verdict'
         return [
-            ("fit", f'{made}.fit({rows}).save("calibrator.safetensors")'),
-            ("ship", f"probs = {ship}"),
-            ("check", "calibrant.evaluate.panel(new_predictions)" if dependent else check),
+            ("fit", f'calibrant.calibrators.{made}({list(features) or ""}).fit(val).save("calibrator.safetensors")'),
+            ("ship", 'probs = new.calibrated_by(calibrant.load("calibrator.safetensors")).probs'),
+            ("check", check if checked else "calibrant.evaluate.panel(test)"),
         ]
-    stem, ending, file = stem_of(model.source, name=model.name), PurePath(model.source).suffix, quote(model.source)
-    data = model.argument or file
-    options = data.removeprefix(file) if data.startswith(file) else ""  # an example has none
-    # rows of a file without splits are all evaluated here, so the fit needs another file
-    fit = f"other{ending}{_LABELS_FILE.sub(_other_labels, options)}" if model.whole else data
-    saved = quote(f"{stem}-calibrator.safetensors")
-    columns = f" --features {quote(','.join(features))}" if features else ""
+    given, source = {key: value for key, value in model.options.items() if key != "example"}, PurePath(model.source)
+
+    def reading(file: str, options: Mapping[str, str]) -> str:
+        return " ".join([quote(file), *(f"--{key} {quote(value)}" for key, value in options.items())])
+
+    data = f"--example {model.options['example']}" if "example" in model.options else reading(model.source, given)
+    saved = quote(f"{source.stem.strip('-.') or 'model'}-calibrator.safetensors")
+    fit, new, ending = data, {key: value for key, value in given.items() if key in ("columns", "kind")}, source.suffix
+    if model.whole:  # all rows of the file are evaluated here, so the fit needs another one
+        labels = {"labels": f"other-labels{PurePath(given['labels']).suffix}"} if "labels" in given else {}
+        fit = reading(f"other{ending}", given | labels)
+    how = "--multilabel" if several else f"--method {name}"
+    how += f" --features {quote(','.join(features))}" if features else ""
+    flag = " --multilabel" if several else ""
     # new rows have no labels, so the check is on these ones, which the calibrator was not fitted on
-    split = f" --split {quote(model.split)}" if model.split not in ("", "test") else ""
-    check = f"check {data}{split} --calibrator {saved} --max {figure}={margin:g}"
-    if dependent:
-        check = f"evaluate {data}{split or ' --split test' * (not model.whole)} --calibrator {saved}"
+    split = "" if model.whole or (checked and model.split == "test") else f" --split {quote(model.split)}"
+    limit = f" --max {figure}={margin:g}" if checked else flag
     return [
-        ("fit", f"calibrant fit {fit} --method {name}{columns} -o {saved}"),
-        ("ship", f"calibrant apply {saved} new{ending}{LABELS.sub('', options)} -o new-calibrated{ending}"),
-        ("check", f"calibrant {check}"),
+        ("fit", f"calibrant fit {fit} {how} -o {saved}"),
+        ("ship", f"calibrant apply {saved} {reading(f'new{ending}', new)}{flag} -o new-calibrated{ending}"),
+        ("check", f"calibrant {'check' if checked else 'evaluate'} {data}{split} --calibrator {saved}{limit}"),
     ]

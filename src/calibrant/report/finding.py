@@ -1,20 +1,22 @@
-"""The content of a report on one model, as numbers and words; a report's JSON is this record."""
+"""What a report finds of one model: its states before and after calibration, the verdict, and what to do.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+The JSON of a report is this record.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
 
 from calibrant._core.config import json_data
-from calibrant.binning import BinTable, EqualWidth
-from calibrant.calibrators import AutoCalibrator, Calibrator
+from calibrant.calibrators import AutoCalibrator, Calibrator, MultiLabelCalibrator
 from calibrant.calibrators.auto import Evidence
-from calibrant.data.checks import Data
+from calibrant.data.multilabel import MultiLabel
 from calibrant.data.predictions import Predictions
-from calibrant.evaluate.tables import Row, measure
-from calibrant.metrics import ECE, Accuracy, ClasswiseECE
-from calibrant.plot.diagrams import BINS, Diagram, diagram_of, event_pairs, is_event
+from calibrant.evaluate.multilabel import LabelTable
+from calibrant.metrics import Accuracy
+from calibrant.plot.diagrams import Diagram
 from calibrant.report.advice import (
     MARGIN,
     Advice,
@@ -22,36 +24,14 @@ from calibrant.report.advice import (
     Verdict,
     advice_of,
     gains_of,
-    row_of,
-    side_of_confidence,
-    verdict_of,
+    verdict_on,
+    verdict_on_labels,
+    verdict_with_groups,
 )
-from calibrant.report.events import EventFigures, event_of
-from calibrant.report.groups_report import Audit, audit_of
+from calibrant.report.groups import Audit, audit_of, name_of, off_in
 from calibrant.report.model import Model, fingerprint
-from calibrant.report.wording import UNSEEN, counted, percent
-
-BINNING = EqualWidth(BINS)
-CLASSES = ClasswiseECE(BINNING)
-
-
-@dataclass(frozen=True, eq=False)
-class State:
-    """The numbers of a model before calibration, or after it.
-
-    Args:
-        rows: Every metric.
-        diagram: In bins of equal mass.
-        histogram: In bins of equal width.
-        classes: The bins of each class's probability; none for pairs.
-        event: The figures of the event's probability, or None where there is no event.
-    """
-
-    rows: list[Row]
-    diagram: Diagram
-    histogram: Diagram
-    classes: Sequence[BinTable]
-    event: EventFigures | None
+from calibrant.report.state import Event, State, state_of
+from calibrant.report.wording import percent
 
 
 @dataclass(frozen=True)
@@ -79,35 +59,49 @@ class ClassFigures:
 
 @dataclass(frozen=True, eq=False)
 class Finding:
-    """What a report finds of one model.
+    """What a report finds of one model; JSON has every field but the model itself and its states.
 
     Args:
         model: The model.
         states: Its figures before calibration, and after it if there is a calibrator.
-        verdicts: The verdict on each state.
-        screen: The verdict that the first screen opens with: that on all rows, or on the clearest group.
+        name: Of the model.
+        source: The name of its file.
+        calibrator: The calibrator as text, or None.
+        fingerprint: Hash of the data, 16 hexadecimal digits.
+        margin: ECE above which an error is large.
+        verdict_before: The verdict that the first screen opens with.
+        verdict_after: The same after calibration, or None.
         advice: The recommendation.
         gains: The calibrator's gains in log-loss.
-        margin: ECE above which an error is large.
-        classes: Every class, the largest error first.
+        evidence: The candidates of an automatic choice and their cross-validated log-loss, or None.
         words: The facts as sentences.
         remarks: What weights do to the figures.
-        fingerprint: Hash of the data, 16 hexadecimal digits.
-        audit: The calibration of groups of rows by their features, or None.
+        classes: Every class, the largest error first.
+        diagram_before: The reliability diagram in bins of equal mass.
+        diagram_after: The same after calibration, or None.
+        event: The figures of an event in each state, or None.
+        for_whom: Groups of rows by their features, or labels, with a test for the worst; or None.
     """
 
     model: Model
     states: Sequence[State]
-    verdicts: Sequence[Verdict]
-    screen: Verdict
+    name: str
+    source: str
+    calibrator: str | None
+    fingerprint: str
+    margin: float
+    verdict_before: Verdict
+    verdict_after: Verdict | None
     advice: Advice
     gains: Sequence[Gain]
-    margin: float
-    classes: Sequence[ClassFigures]
+    evidence: Evidence | None
     words: Sequence[str]
     remarks: Sequence[str]
-    fingerprint: str
-    audit: Audit | None
+    classes: Sequence[ClassFigures]
+    diagram_before: Diagram
+    diagram_after: Diagram | None
+    event: Sequence[Event] | None
+    for_whom: Audit | None
 
     @property
     def calibrated(self) -> bool:
@@ -115,38 +109,10 @@ class Finding:
         return len(self.states) > 1
 
     @property
-    def events(self) -> list[EventFigures]:
-        """The event's probability in each state; empty where there is no event."""
-        return [state.event for state in self.states if state.event is not None]
-
-    @property
-    def ece(self) -> list[Row]:
-        """The row of the ECE of each state; of the event's probability where there is an event."""
-        return [_ece_of(state) for state in self.states]
-
-    @property
-    def evidence(self) -> Evidence | None:
-        """The candidates of an automatic choice and their cross-validated log-loss, or None."""
-        return self.model.calibrator.evidence if isinstance(self.model.calibrator, AutoCalibrator) else None
-
-    @property
     def plain(self) -> dict[str, Any]:
         """The finding as JSON data."""
-        names = ("fingerprint", "evidence", "margin", "advice", "gains", "words", "remarks", "classes")
-        before, after = self.states[0], self.states[1] if self.calibrated else None
-        made: Mapping[str, Any] = {
-            "name": self.model.name,
-            "source": self.model.file,
-            "calibrator": self.model.calibrated_with,
-            **{name: getattr(self, name) for name in names},
-            "verdict_before": self.verdicts[0],
-            "verdict_after": self.verdicts[1] if after else None,
-            "diagram_before": before.diagram,
-            "diagram_after": after and after.diagram,
-            "event": self.events or None,
-            "for_whom": self.audit,
-        }
-        return {name: json_data(value) for name, value in made.items()}
+        shown = [field.name for field in fields(self) if field.name not in ("model", "states")]
+        return {name: json_data(getattr(self, name)) for name in shown}
 
 
 def diagnose(model: Model, *, draws: int = 1000, margin: float = MARGIN) -> Finding:
@@ -157,58 +123,44 @@ def diagnose(model: Model, *, draws: int = 1000, margin: float = MARGIN) -> Find
         draws: As in ``write_report``.
         margin: As in ``write_report``.
     """
+    audit, label = audit_of(model), None
+    if audit is not None and isinstance(audit.before, LabelTable):
+        # that of the largest mean gap: of those that are off, else of all
+        label = name_of(audit.worst or max(audit.before.rows, key=lambda row: abs(row.gap)))
     datas = [model.before] if model.after is None else [model.before, model.after]
-    states = [_state_of(model, data, draws=draws) for data in datas]
-    verdicts = []
-    for state in states:
-        ece, event = _ece_of(state), state.event
-        side = side_of_confidence(state.diagram, ece.value)
-        if event is not None:
-            side = f"Probabilities of {model.class_name(1)} are {event.side}"
-        verdicts.append(verdict_of(ece, side, margin=margin, hint=event is not None and bool(event.off)))
-    if verdicts[0].state != "not tested":
-        detail = f"{verdicts[0].detail} The margin is the largest error that you accept (option margin)."
-        verdicts[0] = replace(verdicts[0], detail=detail)
-    gains, audit, last = gains_of(model, draws=draws), audit_of(model), states[-1].event
-    screen, advice = verdicts[0], advice_of(model, verdicts, gains, margin=margin, event=last is not None)
-    if last is not None and last.lacking:
-        advice = Advice(f"Check the labels: there are no {last.lacking}.", [], [])
-    elif audit is not None:
-        screen, advice = audit.verdict(screen), audit.advice(advice, model, event=last is not None)
+    states = [state_of(model, data, draws=draws, label=label) for data in datas]
+    if audit is not None and label is not None:
+        tables = [table for table in (audit.before, audit.after) if isinstance(table, LabelTable)]
+        verdicts = [verdict_on_labels(table, label, margin=margin) for table in tables]
+    else:
+        verdicts = [verdict_on(model, state, margin=margin) for state in states]
+        if audit is not None:
+            verdicts[0] = verdict_with_groups(verdicts[0], model, audit, margin=margin)
+        if verdicts[0].state != "not tested":
+            detail = f"{verdicts[0].detail} The margin is the largest error that you accept (option margin)."
+            verdicts[0] = replace(verdicts[0], detail=detail)
+    gains, last = gains_of(model, draws=draws), states[-1]
+    after = len(states) > 1
     return Finding(
         model=model,
         states=states,
-        verdicts=verdicts,
-        screen=screen,
-        advice=advice,
-        gains=gains,
-        margin=margin,
-        classes=_class_figures(model, states),
-        words=_model_facts(model, states[0], audit),
-        remarks=_remarks_on_weights(model.before),
+        name=model.name,
+        source=model.file,
+        calibrator=model.calibrated_with,
         fingerprint=fingerprint(model.before),
-        audit=audit,
-    )
-
-
-def _ece_of(state: State) -> Row:
-    return row_of(state.rows, ECE()) if state.event is None else state.event.ece
-
-
-def _state_of(model: Model, data: Data, *, draws: int) -> State:
-    place: dict[str, Any] = {"file": model.file or model.name, "split": model.split, "draws": draws}
-    place["calibrator"] = None if data is model.before else model.calibrated_with
-    rows, event = data.counted, None
-    if is_event(rows):
-        pairs = event_pairs(rows)
-        (ece,) = measure(pairs, metrics=[ECE(BINNING)], **place)
-        event = event_of(pairs, ece, independent=rows.groups is None and rows.weights is None)
-    return State(
-        rows=measure(data, **place),
-        diagram=diagram_of(data),
-        histogram=diagram_of(data, binning=BINNING),
-        classes=CLASSES.state(rows).parts(rows.classes) if isinstance(rows, Predictions) else (),
-        event=event,
+        margin=margin,
+        verdict_before=verdicts[0],
+        verdict_after=verdicts[-1] if after else None,
+        advice=advice_of(model, verdicts, gains, last, audit, margin=margin),
+        gains=gains,
+        evidence=model.calibrator.evidence if isinstance(model.calibrator, AutoCalibrator) else None,
+        words=_facts(model, states[0], audit),
+        remarks=_remarks_on_weights(model),
+        classes=_class_figures(model, states),
+        diagram_before=states[0].diagram,
+        diagram_after=last.diagram if after else None,
+        event=[state.event for state in states if state.event is not None] or None,
+        for_whom=audit,
     )
 
 
@@ -225,37 +177,48 @@ def _class_figures(model: Model, states: Sequence[State]) -> list[ClassFigures]:
     return sorted(found, key=lambda one: -(one.error_before if one.error_after is None else one.error_after))
 
 
-def _model_facts(model: Model, state: State, audit: Audit | None) -> list[str]:
+def _facts(model: Model, state: State, audit: Audit | None) -> list[str]:
     """Return the facts behind the verdict as sentences."""
-    rows = f"{len(model.before.counted):,} rows"
-    if model.split not in ("", "all") and not model.whole:
-        rows = f"the {rows} of split {model.split}"
+    data, calibrator = model.before.counted, model.calibrator
+    rows = f"{len(data):,} rows" if model.whole else f"the {len(data):,} rows of split {model.split}"
     # rows go through a calibrator only after the leakage check, unless that was put off
-    checked = isinstance(model.after, Predictions) and model.after.fit_check is None
-    if isinstance(model.calibrator, Calibrator) and len(model.calibrator.fit_rows) and checked:
-        rows = f"{rows}, {UNSEEN},"
-    if (event := state.event) is not None:
-        rate = event.diagram.accuracy
-        happened = f"{rate * event.ece.n:,.0f} ({percent(rate, 1)}) of {rows}".removesuffix(",")
-        mean = f"Its mean probability is {percent(event.diagram.confidence, 1)}."
-        facts = [f"The event, {model.class_name(1)}, happened in {happened}. {mean}"]
+    put_off = isinstance(model.after, Predictions) and model.after.fit_check is not None
+    if isinstance(calibrator, Calibrator | MultiLabelCalibrator) and len(calibrator.fit_rows) and not put_off:
+        rows += ", which the calibrator was not fitted on"
+    mean = f"{percent(state.diagram.confidence, 1)}"
+    if isinstance(data, MultiLabel):
+        missing = int((~data.known).sum())
+        lacking = f"; {missing:,} labels are missing" if missing else ""
+        facts = [
+            f"{rows[:1].upper()}{rows[1:]}: {len(data.names)} labels each, of which the event is that it is 1{lacking}."
+        ]
+        if isinstance(calibrator, MultiLabelCalibrator):
+            # a label without enough events keeps the calibrator of all labels together
+            kept = sum(fact.pooled == 1 for fact in calibrator.labels_fitted)
+            pooled = f"; {kept} rare ones keep the calibrator of all together" if kept else ""
+            facts.append(f"{type(calibrator.base).__name__} by label, rare ones shrunk towards the pool{pooled}.")
+    elif state.event is not None:
+        rate = state.diagram.accuracy
+        happened = f"{rate * state.event.ece.n:,.0f} ({percent(rate, 1)}) of {rows}"
+        facts = [f"The event, {model.class_name(1)}, happened in {happened}. Its mean probability is {mean}."]
     else:
-        accuracy = row_of(state.rows, Accuracy())
+        accuracy = state.row(Accuracy())
         shown = accuracy.shown(accuracy.value)
         shown += f" (95 % interval {accuracy.interval} %)" if accuracy.interval else ""
-        facts = [f"On {rows} accuracy is {shown} and mean confidence {100 * state.diagram.confidence:.1f} %."]
-    if model.before.groups is not None:
-        groups = counted(len(model.before.counted.groups.unique()), "group")  # type: ignore[union-attr]
+        facts = [f"Accuracy is {shown} and mean confidence {mean}, on {rows}."]
+    if data.groups is not None:
+        groups = f"{len(data.groups.unique()):,} groups"
         facts.append(f"The rows lie in {groups} (sequences, images, users …): intervals count those.")
-    if audit is not None and audit.finding:
-        facts.append(f"For whom: {audit.finding}")
+    if audit is not None and audit.columns and audit.last is not None and off_in(audit.last):
+        facts.append(f"For whom: {audit.last.verdict}")
     return facts
 
 
-def _remarks_on_weights(data: Data) -> list[str]:
-    """Return a sentence on the effect of the weights of ``data`` on its figures; nothing without weights."""
+def _remarks_on_weights(model: Model) -> list[str]:
+    """Return a sentence on the effect of weights on the figures; nothing without weights."""
+    data = model.before
     if data.weights is None:
         return []
     effective = f"{data.effective_count:,.0f} rows of equal weight"
-    every = f"Every figure weights its {data.count:,} rows by their weights."
+    every = f"Every figure weights its {data.counted.count:,} rows by their weights."
     return [f"{every} They vary as much as {effective}, on which intervals, limits and the rows of a bin rest."]

@@ -1,11 +1,10 @@
-"""What a report is made of: the models that it is on, and the parts of its page."""
+"""What a report is on, the predictions of a model before and after calibration, and the parts that its page is made of."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import nn
@@ -13,13 +12,18 @@ from torch import nn
 from calibrant._core.notebook import to_html
 from calibrant.calibrators import Calibrator, MultiLabelCalibrator
 from calibrant.data.checks import Data
+from calibrant.data.multilabel import MultiLabel
+from calibrant.data.pairs import Pairs
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluate.compare import same_weights
 from calibrant.plot.diagrams import is_event, labelled_rows
 from calibrant.plot.pictures import checked_names
 
-LONGEST_NAME = 60  # characters of a calibrator's repr within a sentence; a longer one is shortened to its class name
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+AnyCalibrator: TypeAlias = Calibrator | MultiLabelCalibrator
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,19 +32,17 @@ class Model:
 
     Args:
         name: Name of the model.
-        before: Labelled predictions.
+        before: Labelled predictions, pairs, or predictions of several labels a row.
         after: The same rows calibrated; None reports on the uncalibrated model only.
         calibrator: The fitted calibrator that produced ``after``, or its name, or None.
         source: File the rows came from: the report prints its name, and its commands the path as given.
-        split: Name of the split.
+        split: Name of the split; "" or "all" if the file has no other rows, so that a calibrator is fitted on another file.
         class_names: K names, or None for the class indices.
         reference: The same rows through plain temperature scaling, fitted where ``calibrator`` was; None leaves that
             comparison out.
-        argument: The file and the options that read it as arguments of the command line, for the commands that the report
-            recommends; empty takes the source.
+        options: The options that read the file, such as {"columns": "p_*"}, for the commands that the report prints.
         by: Columns whose groups are looked at: names of features of ``before``, or a dict of columns (N,); None takes all its
             features, an empty list none.
-        whole: Whether the file has no other split that a calibrator could be fitted on.
 
     Raises:
         InputError: If rows lack labels, or those before and after differ in number or weights.
@@ -52,33 +54,32 @@ class Model:
     """
 
     name: str
-    before: Data
-    after: Data | None = None
-    calibrator: Calibrator | str | None = None
+    before: Data | MultiLabel
+    after: Data | MultiLabel | None = None
+    calibrator: AnyCalibrator | str | None = None
     source: str = ""
     split: str = ""
     class_names: Sequence[str] | None = None
     reference: Data | None = None
-    argument: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
     by: Sequence[str] | Mapping[str, Any] | None = None
-    whole: bool = False
 
     _repr_html_ = to_html
 
     def __post_init__(self) -> None:
-        labelled_rows(self.before)
+        for data in (self.before, self.after):
+            if isinstance(data, MultiLabel):
+                data.require_labels()
+            elif data is not None:
+                labelled_rows(data)
         if isinstance(self.before, Predictions):
             checked_names(self.class_names, classes=self.before.classes)
-        if self.after is None:
-            return
-        labelled_rows(self.after)
-        if len(self.after) != len(self.before):
-            expected, got = (
-                f"equally many rows before and after for {self.name}",
-                f"{len(self.before)} and {len(self.after)}",
+        if self.after is not None and len(self.after) != len(self.before):
+            got = f"{len(self.before)} and {len(self.after)}"
+            raise InputError(
+                f"equally many rows before and after for {self.name}", got, "calibrate the same predictions"
             )
-            raise InputError(expected, got, "calibrate the same predictions")
-        if not same_weights(self.before, self.after):
+        if self.after is not None and not same_weights(self.before, self.after):  # type: ignore[arg-type]
             raise InputError(f"the same weights before and after for {self.name}", "others", "use calibrated_by")
 
     def __repr__(self) -> str:
@@ -90,26 +91,25 @@ class Model:
         return as_text(self.calibrator)
 
     @property
-    def calibrated_in_short(self) -> str:
-        """The calibrator's repr, or its class name if the repr is long or a record of what was tried."""
-        name = self.calibrated_with or "calibration"
-        return name if len(name) <= LONGEST_NAME and not name.startswith("AutoCalibrator(") else name.split("(")[0]
-
-    @property
-    def features(self) -> Mapping[str, Any]:
-        """The columns beside the rows: those that ``by`` holds, else the features of the predictions."""
-        return self.by if isinstance(self.by, Mapping) else self.before.features or {}
+    def method(self) -> str:
+        """The class of the calibrator, or the name that was passed instead of it; "" without one."""
+        return (self.calibrated_with or "").split("(")[0].rstrip()
 
     @property
     def file(self) -> str:
         """The file's own name, without the folders that lead to it."""
         return PurePath(self.source).name or self.source
 
+    @property
+    def whole(self) -> bool:
+        """Whether the file has no other rows than these."""
+        return self.split in ("", "all")
+
     def class_name(self, index: int) -> str:
         """Return the name of class ``index``, or its index; of two classes without names "class 1", which is the event."""
         if self.class_names is not None:
             return str(self.class_names[index])
-        return f"class {index}" if is_event(self.before) else str(index)
+        return str(index) if isinstance(self.before, MultiLabel) or not is_event(self.before) else f"class {index}"
 
 
 @dataclass(frozen=True)
@@ -122,23 +122,13 @@ class Table:
         rows: Cells; every row has as many as the header.
         note: How to read it.
         links: Where the first cells lead to, such as "#model-1"; empty leads nowhere.
-
-    Raises:
-        InputError: If a row has another number of cells.
     """
 
-    kind: ClassVar[str] = "table"
     title: str
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     note: str = ""
     links: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        for row in self.rows:
-            if len(row) != len(self.header):
-                expected = f"{len(self.header)} cells in every row of {self.title!r}"
-                raise InputError(expected, f"{len(row)}", "fill the row")
 
 
 @dataclass(frozen=True)
@@ -150,23 +140,23 @@ class Claims:
         lines: The sentences.
     """
 
-    kind: ClassVar[str] = "claims"
     title: str
     lines: Sequence[str]
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure in the page's own colours; made by ``report.figures``.
+    """A figure that the page shows in its own colours; made by ``report.figures``.
 
     Args:
         caption: What it shows.
-        svg: The SVG element, printed as it is.
+        figure: Drawn in the colours of ``report.figures.PLACEHOLDERS``.
+        titles: The numbers of its dots, in their order.
     """
 
-    kind: ClassVar[str] = "picture"
     caption: str
-    svg: str
+    figure: "Figure"
+    titles: Sequence[str] = ()
 
 
 # a paragraph is text, and a figure that was drawn elsewhere its caption and address
@@ -175,7 +165,7 @@ Block: TypeAlias = Table | Claims | Picture | str | tuple[str, str]
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page below its first screen.
+    """A part of a page.
 
     Args:
         title: Its heading, or what unfolds it; empty for none.
@@ -188,59 +178,12 @@ class Section:
     folded: bool = True
 
 
-@dataclass(frozen=True)
-class Page:
-    """What is shown of one model: the first screen, and the sections below.
-
-    Args:
-        name: Of the model.
-        verdict: What is wrong.
-        advice: What to do.
-        words: The facts behind it.
-        pictures: Beside each other.
-        how: How to read them.
-        sections: In order.
-    """
-
-    name: str
-    verdict: Any
-    advice: Any
-    words: Sequence[str]
-    pictures: Sequence[Picture]
-    how: str
-    sections: Sequence[Section]
-
-
-def table_of_states(
-    title: str,
-    subject: str,
-    rows: Sequence[tuple[Any, ...]],
-    *,
-    states: int,
-    more: Sequence[str] = ("if calibrated", "what to do"),
-    note: str = "",
-) -> Table:
-    """Return the table of figures before and after calibration, or of one state alone.
-
-    Args:
-        title: Its caption.
-        subject: Heading of what its rows are of.
-        rows: Label, (value, interval) of each state, and a cell of each of ``more``.
-        states: 1 or 2.
-        more: Headings of the last columns.
-        note: How to read it.
-    """
-    when = ("before", "after") if states > 1 else ("value",)
-    header = [subject, *(cell for name in when for cell in (name, "95 %")), *more]
-    return Table(title, header, [[label, *chain.from_iterable(pairs), *last] for label, pairs, *last in rows], note)
-
-
-def as_text(calibrator: Calibrator | MultiLabelCalibrator | str | None) -> str | None:
+def as_text(calibrator: AnyCalibrator | str | None) -> str | None:
     """Return the repr of a calibrator in one line, or the name passed instead of one."""
     return calibrator if calibrator is None or isinstance(calibrator, str) else in_one_line(calibrator)
 
 
-def in_one_line(calibrator: Calibrator | MultiLabelCalibrator) -> str:
+def in_one_line(calibrator: AnyCalibrator) -> str:
     """Return the repr of ``calibrator`` on one line; torch prints submodules on lines of their own.
 
     Examples:
@@ -256,17 +199,16 @@ def in_one_line(calibrator: Calibrator | MultiLabelCalibrator) -> str:
     return f"{type(calibrator).__name__}({inside})"
 
 
-def fingerprint(data: Data) -> str:
+def fingerprint(data: Data | MultiLabel) -> str:
     """Return 16 hexadecimal digits of the SHA-256 of the numbers, labels and weights, in order."""
-    if isinstance(data, Predictions):
-        columns = [data.logits if data.given_probs is None else data.given_probs, data.labels]
-    else:
+    if isinstance(data, Pairs):
         columns = [data.p, data.y]
+    else:
+        columns = [data.logits if data.given_probs is None else data.given_probs, data.require_labels()]
     digest = hashlib.sha256()
-    for column in [*columns, data.weights]:
-        if column is not None:
-            # dtype and shape too: the same bytes as other numbers are other data
-            plain = column.detach().cpu().contiguous()
-            digest.update(f"{plain.dtype}{tuple(plain.shape)}".encode())
-            digest.update(plain.view(torch.uint8).numpy().data)
+    for column in [*columns, *([] if data.weights is None else [data.weights])]:
+        # dtype and shape too: the same bytes as other numbers are other data
+        plain = column.detach().cpu().contiguous()
+        digest.update(f"{plain.dtype}{tuple(plain.shape)}".encode())
+        digest.update(plain.view(torch.uint8).numpy().data)
     return digest.hexdigest()[:16]

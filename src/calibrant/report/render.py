@@ -2,13 +2,13 @@
 
 import base64
 import hashlib
+import itertools
 import json
 import os
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +20,12 @@ from calibrant._core.config import json_data, own_version
 from calibrant._files import as_path, check_suffix, write_whole
 from calibrant.errors import InputError
 from calibrant.report.advice import MARGIN
-from calibrant.report.comparison import better_of, pairs_of
+from calibrant.report.figures import inline_svg
 from calibrant.report.finding import diagnose
-from calibrant.report.model import Block, Model, Page, Table
-from calibrant.report.sections import overview_of, page_of
-from calibrant.report.wording import limits_of
+from calibrant.report.model import Block, Model, Table
+from calibrant.report.sections import comparison_of, overview_of, page_of, pairs_of
 
 SUFFIXES = {"html": (".html", ".htm"), "json": (".json",)}
-WORDY = ("what to do", "verdict, what to do")  # columns of sentences
 
 
 def write_report(
@@ -74,8 +72,8 @@ def write_report(
     if not 0 < margin < 1:
         raise InputError("margin in (0, 1)", f"{margin}", "write 0.02 for 2 points")
     findings = [diagnose(one, draws=draws, margin=margin) for one in models]
-    pairs = pairs_of(models) if draws else {}
-    blocks = [*better_of(pairs, findings), *tables]
+    pairs = pairs_of(findings) if draws else {}
+    blocks = [*comparison_of(pairs, findings), *tables]
     if chosen == "json":
         content = {
             "title": title,
@@ -87,43 +85,15 @@ def write_report(
                 {"a": a, "b": b, "calibrated": any(one.calibrated for one in findings), **json_data(found)}
                 for (a, b), found in pairs.items()
             ],
+            "versions": versions(),
         }
-        return write_json(path, content)
+        write_whole(path, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+        return Path(path)
     blocks += [overview_of(findings)] if len(findings) > 1 else []
-    pages = [page_of(found, prefix=f"s{place}", models=len(models)) for place, found in enumerate(findings)]
-    limits = limits_of(top=any(not found.events for found in findings))
-    return write_html(path, pages, title=title, notes=notes, blocks=blocks, limits=limits)
-
-
-def write_json(path: str | os.PathLike[str], content: Mapping[str, Any]) -> Path:
-    """Write ``content`` and the versions that it depends on as JSON."""
-    text = json.dumps({**content, "versions": versions()}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    write_whole(path, text)
-    return Path(path)
-
-
-def write_html(
-    path: str | os.PathLike[str],
-    pages: Sequence[Page],
-    *,
-    title: str,
-    limits: Sequence[str],
-    notes: Sequence[str] = (),
-    blocks: Sequence[Block] = (),
-) -> Path:
-    """Write one HTML file whose policy lets its own script run, by its hash, and no other.
-
-    Args:
-        path: Where to write it.
-        pages: One for each model.
-        title: Its heading.
-        limits: What it cannot say.
-        notes: Paragraphs below the heading.
-        blocks: Shown before the models.
-    """
-    known = {"title": title, "notes": notes, "blocks": blocks, "pages": pages, "limits": limits}
+    pages, number = [page_of(found, models=len(findings)) for found in findings], itertools.count()
+    known = {"title": title, "notes": notes, "blocks": blocks, "pages": pages, "versions": versions()}
     # rendered whole before the hash is taken: the policy names the script as it stands in the page
-    page = environment().get_template("page.html").render(**known)
+    page = _template().render(**known, svg=lambda picture: inline_svg(picture, prefix=f"f{next(number)}"))
     page = re.sub(r"(?<=\d) %", "\u00a0%", page)  # no line break between a number and its percent sign
     script = page[page.rindex("<script>") + len("<script>") : page.rindex("</script>")]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -142,9 +112,8 @@ def check_format(path: str | os.PathLike[str], format: str | None) -> str:
         InputError: For another format, or a suffix that contradicts it.
     """
     # a suffix that says another format than was asked for would mislead every reader of the file
-    suffix = as_path(path).suffix.lower()
     known = {name: kind for kind, names in SUFFIXES.items() for name in names}
-    chosen = check_choice(format or known.get(suffix, "html"), name="format", choices=tuple(SUFFIXES))
+    chosen = check_choice(format or known.get(as_path(path).suffix.lower(), "html"), name="format", choices=SUFFIXES)
     check_suffix(path, SUFFIXES[chosen], what=f"a report in {chosen}")
     return chosen
 
@@ -163,9 +132,10 @@ def versions() -> dict[str, str]:
 
 
 @cache
-def environment() -> Any:
-    """Return what renders the templates of reports; it compiles each once for the process, which takes as long as a picture."""
+def _template() -> Any:
+    """Return the template of reports; it is compiled once for the process, which takes as long as a picture."""
     import jinja2
+    from markupsafe import Markup, escape
 
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("calibrant.report"),
@@ -174,29 +144,10 @@ def environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"soft": _soft, "code": _code, "groups": _in_groups}
-    made.globals |= {"versions": versions(), "wordy": WORDY}
-    return made
-
-
-def _in_groups(blocks: Sequence[Block]) -> list[tuple[str, list[Block]]]:
-    """Return consecutive blocks of one kind together: pictures stand side by side."""
-
-    def kind_of(block: Block) -> str:
-        return "text" if isinstance(block, str) else getattr(block, "kind", "image")
-
-    return [(kind, list(group)) for kind, group in groupby(blocks, key=kind_of)]
-
-
-def _soft(name: Any) -> Any:
-    """Return a name, or a word of a command, as HTML that may break behind an underscore, slash or bracket, and not within a word."""
-    from markupsafe import Markup, escape
-
-    return Markup(re.sub(r"([_/(]+|\)\.)", r"\1<wbr>", str(escape(name))))
-
-
-def _code(sentence: str) -> Any:
-    """Return a sentence as HTML with what stands in backticks as code."""
-    from markupsafe import Markup, escape
-
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
+    # consecutive blocks of one kind together, so that pictures stand side by side
+    made.filters["by_kind"] = lambda blocks: [
+        (kind, [*group]) for kind, group in itertools.groupby(blocks, key=lambda block: type(block).__name__)
+    ]
+    # a name, or a word of a command, may break behind an underscore, slash or bracket, and not within a word
+    made.filters["soft"] = lambda name: Markup(re.sub(r"([_/(]+|\)\.)", r"\1<wbr>", str(escape(name))))
+    return made.get_template("page.html")

@@ -1,74 +1,113 @@
 """The sections of a page on one model: each function returns one of what was found, or None where there is nothing to show."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain, combinations
+from typing import Any
 
 from calibrant.calibrators import Calibrator
 from calibrant.data.leakage import rows_in_sketch
-from calibrant.plot.diagrams import Bin, Diagram, diagram_from
-from calibrant.report.events import event_table
-from calibrant.report.figures import confidence_pictures, event_pictures, groups_picture, panel_pictures
-from calibrant.report.finding import BINNING, Finding
-from calibrant.report.groups_report import PROMISE, off_in
-from calibrant.report.model import Block, Claims, Page, Picture, Section, Table, table_of_states
+from calibrant.data.multilabel import MultiLabel
+from calibrant.data.pairs import are_events
+from calibrant.errors import InputError
+from calibrant.evaluate.compare import Comparison, compared
+from calibrant.evaluate.subgroups import Subgroup
+from calibrant.plot.diagrams import Bin, diagram_from, diagram_of
+from calibrant.plot.drawing import lower_limit
+from calibrant.report.figures import groups_picture, panel_picture, state_picture
+from calibrant.report.finding import Finding
+from calibrant.report.groups import MINIMUM, name_of, off_in
+from calibrant.report.model import Block, Claims, Section, Table
+from calibrant.report.state import BINNING, FEWEST, Event, excludes
 from calibrant.report.wording import (
     GLOSSARY,
     HOW_TO_READ,
     HOW_TO_READ_AN_EVENT,
     TO_DO,
     WITHIN_CHANCE,
+    listed,
     lower_first,
     percent,
+    signed,
 )
+from calibrant.statistics.means import Interval
+from calibrant.statistics.paired import shown_p
 
-PANELS = 6  # classes with a diagram of their own
-FEW = 8  # models up to which their pages show those diagrams, which take half of the time
-MOST_ROWS = 20  # most rows of a table of classes; its caption states the total
+PANELS = 6  # classes or labels with a diagram of their own, divided among the models: they take half of the time
+MOST_ROWS = 20  # most rows of a table of classes, groups or labels; its caption states the total, and JSON has all
+MOST_PAIRS = 6  # of models that are compared: more than four models would fill the first screen with sentences
+LEVEL = 0.95
 
 
-def page_of(found: Finding, *, prefix: str = "s", models: int = 1) -> Page:
+@dataclass(frozen=True)
+class Page:
+    """What is shown of one model.
+
+    Args:
+        found: With verdict and advice for the first screen.
+        pictures: Beside them.
+        sections: Below, in order.
+    """
+
+    found: Finding
+    pictures: Section
+    sections: Sequence[Section]
+
+
+def page_of(found: Finding, *, models: int = 1) -> Page:
     """Return the page on one model.
 
     Args:
         found: What was found.
-        prefix: Of the ids in its pictures.
-        models: How many models the report is on: of more than eight the pages have no diagrams of single classes.
+        models: How many models the report is on: each has so many fewer diagrams of single classes.
     """
-    event, folded, table = bool(found.events), list[Picture](), _panel_table(found)
-    if event:
-        table = [event_table(found.model.class_name(1), found.events, margin=found.margin)]
-    pictures = (event_pictures if event else confidence_pictures)(found, prefix=prefix)
-    if found.audit is not None and off_in(found.audit.before):  # beside the groups stands what all rows are now
-        folded, pictures = pictures[:-1], [groups_picture(found.audit, prefix=prefix), pictures[-1]]
-    sections = [
-        Section("", table, folded=False),
-        _for_whom(found),
-        Section("The predicted class: all figures as “evaluate” prints them", _panel_table(found)) if event else None,
-        _bins(found, folded),
-        _classes(found, prefix=prefix, panels=PANELS if models <= FEW else 0),
-        _calibrator(found),
-        _record_section(found),
+    pictures, panels = first_pictures(found), PANELS // models
+    made = [
+        event_section(found),
+        panel_section(found),
+        parts_section(found, panels=panels),
+        bins_section(found),
+        classes_section(found, panels=panels),
+        calibrator_section(found),
+        record_section(found),
     ]
-    how = HOW_TO_READ_AN_EVENT if event else HOW_TO_READ
-    shown = [section for section in sections if section is not None]
-    return Page(found.model.name, found.screen, found.advice, found.words, pictures, how, shown)
+    return Page(found, pictures, [section for section in made if section is not None])
 
 
-def overview_of(findings: Sequence[Finding]) -> Table:
-    """Return the table of all models of a report, which leads to each."""
-    rows = []
-    for found in findings:
-        after = f"; after: {lower_first(found.verdicts[1].headline)}" if found.calibrated else ""
-        eces = [found.ece[0].value, found.ece[1].value if found.calibrated else None, found.ece[-1].null_high]
-        cells = [f"{found.states[0].rows[0].n:,}", *map(percent, [found.states[-1].diagram.accuracy, *eces])]
-        rows.append([found.model.name, *cells, f"{found.verdicts[0].headline}{after}. {found.advice.headline}"])
-    header = ["model", "rows", "accuracy", "ECE before", "ECE after", "calibrated 97.5 %", "verdict, what to do"]
-    links = [f"#model-{place}" for place in range(1, len(rows) + 1)]
-    return Table("All models. Follow a name to its section.", header, rows, links=links)
+def first_pictures(found: Finding) -> Section:
+    """Return the pictures of the first screen: before and after calibration on one scale, or what is off by group."""
+    names = ("Before", f"After {found.model.method or 'calibration'}") if found.calibrated else ("Uncalibrated",)
+    blocks: list[Block] = [*state_pictures(found, names)]
+    audit = found.for_whom
+    if audit is not None and audit.columns and off_in(audit.before):
+        blocks = [groups_picture(audit), blocks[-1]]  # beside the groups stands what all rows are now
+    return Section("", [*blocks, HOW_TO_READ if found.event is None else HOW_TO_READ_AN_EVENT])
 
 
-def _panel_table(found: Finding) -> list[Block]:
+def state_pictures(found: Finding, names: Sequence[str]) -> list[Any]:
+    """Return the picture of each state."""
+    start = lower_limit(*(state.diagram for state in found.states))
+    named = zip(names, found.states, strict=True)
+    return [state_picture(state, name, subject=_subject(found), start=start) for name, state in named]
+
+
+def _subject(found: Finding) -> str:
+    """Return what the event of the pictures is called."""
+    worst = found.for_whom and found.for_whom.worst
+    return name_of(worst) if worst and isinstance(found.model.before, MultiLabel) else found.model.class_name(1)
+
+
+def _table_of_states(found: Finding, title: str, subject: str, rows: Sequence[Any], note: str) -> Table:
+    """Return the table of (label, (value, interval) of each state, if calibrated, what to do)."""
+    when = ("before", "after") if found.calibrated else ("value",)
+    header = [subject, *chain.from_iterable((name, "95 %") for name in when), "if calibrated", "what to do"]
+    return Table(title, header, [[label, *chain.from_iterable(pairs), *last] for label, pairs, *last in rows], note)
+
+
+def panel_section(found: Finding) -> Section:
     """Return every informative figure, before and after, with what it is if calibrated and what to do, and what is left out."""
-    rows, left = [], []
+    rows, left = [], list[str]()
     for states in zip(*(state.rows for state in found.states), strict=True):
         last = states[-1]
         if states[0].says_nothing:
@@ -77,38 +116,127 @@ def _panel_table(found: Finding) -> list[Block]:
             continue
         # what a calibrated model shows by chance asks for nothing
         within = last.null_high is not None and not last.significant
+        over = "" if last.of_labels is None else f", {last.of_labels.average}"
         todo = WITHIN_CHANCE if within else TO_DO.get(last.label.split("(")[0], "")
-        rows.append((last.label, [row.value_and_interval for row in states], last.limits, todo))
-    title = f"All figures, before and after {found.model.calibrated_in_short}" if found.calibrated else "All figures"
-    return [table_of_states(title, "metric", rows, states=len(found.states), note=GLOSSARY), *left, *found.remarks]
+        limits = last.limits or last.shown(last.null_mean)
+        rows.append((last.label + over, [row.value_and_interval for row in states], limits, todo))
+    title, event = "All figures", found.event is not None and not isinstance(found.model.before, MultiLabel)
+    if found.calibrated:
+        title += f", before and after {found.model.method or 'calibration'}"
+    table = _table_of_states(found, title, "metric", rows, GLOSSARY)
+    heading = "The predicted class: all figures as “evaluate” prints them" if event else ""
+    return Section(heading, [table, *left, *found.remarks], folded=event)
 
 
-def _for_whom(found: Finding) -> Section | None:
-    if (audit := found.audit) is None:
+def event_section(found: Finding) -> Section | None:
+    """Return the statistics of the event, with what each is if calibrated and what to do."""
+    if not found.event:
         return None
-    which = ", after calibration unless named before" if audit.after else ""
-    count, shown = len(audit.last.rows) if audit.last else 0, len(audit.lines)
-    many = (
-        f"The {shown} groups with the strongest evidence of {count}"
-        if shown < count
-        else "Groups, the strongest evidence first"
+    states, last = found.event, found.event[-1]
+    ranking = "For more of it train a better model: one correction for all hardly changes the ranking."
+    ece = WITHIN_CHANCE
+    if last.ece.null_high is None or last.ece.significant:
+        ece = (
+            "Calibrate." if last.ece.value >= found.margin else "Below your margin: calibrate only if it costs nothing."
+        )
+    rows: list[tuple[Any, ...]] = [
+        ("mean probability − rate, in points", [_ends(one.gap, 100, "+.2f") for one in states], "0", _gap_advice(last)),
+        ("slope of the log-odds", [_ends(one.slope) for one in states], "1", _slope_advice(last)),
+        ("intercept, given the slope", [_ends(one.intercept) for one in states], "0", "Read it with the slope."),
+        ("ECE of the event, 15 bins", [one.ece.value_and_interval for one in states], last.ece.limits, ece),
+        ("Brier score (p − y)²", [(f"{one.brier:.4f}", "") for one in states], "", TO_DO["NLL"]),
+        ("AUROC (ranking)", [("–" if one.auroc is None else f"{one.auroc:.4f}", "") for one in states], "", ranking),
+    ]
+    note = "What to do refers to the last column of figures."
+    if math.isnan(last.gap.low):
+        note += f" Gap and slope have no interval here: they need independent rows, {FEWEST} events and {FEWEST} rows without one."
+    table = _table_of_states(found, f"The probability of {_subject(found)}", "statistic", rows, note)
+    return Section("", [table], folded=False)
+
+
+def _ends(one: Interval | None, scale: float = 1, form: str = ".3f") -> tuple[str, str]:
+    if one is None:
+        return "–", ""
+    value, low, high = (signed(scale * x, form) for x in (one.estimate, one.low, one.high))
+    return value, "" if math.isnan(one.low) else f"{low} to {high}"
+
+
+def _gap_advice(event: Event) -> str:
+    if math.isnan(event.gap.low):
+        return "Label more rows to tell the average."
+    if not excludes(event.gap, 0):
+        return "Nothing: the average is right, as far as these rows can tell."
+    side = "rarer" if event.gap.estimate > 0 else "more frequent"
+    if not event.ece.significant:
+        return f"Look again on other rows: the event may be {side} than the model expects, or that is chance (one in twenty)."
+    return f"Refit on recent rows, or correct for a new rate (PriorShift): the event is {side} than the model expects."
+
+
+def _slope_advice(event: Event) -> str:
+    slope = event.slope
+    if slope is None or math.isnan(slope.low):
+        return "Label more rows to tell the slope."
+    if not excludes(slope, 1):
+        return "Nothing: high and low probabilities are spread as they should be."
+    word = "Shrink the log-odds: probabilities are too near 0 and 1"
+    if slope.estimate > 1:
+        word = "Stretch the log-odds: probabilities are too close together"
+    return f"{word}. A temperature of about {1 / max(slope.estimate, 1e-3):.2f} does it."
+
+
+def parts_section(found: Finding, *, panels: int) -> Section | None:
+    """Return the groups of rows, or the labels, with the test for the worst, the strongest evidence first."""
+    audit = found.for_whom
+    if audit is None:
+        return None
+    several, last = not audit.columns and audit.last is not None, audit.last
+    verdicts = [found.verdict for found in (audit.before, audit.after) if found is not None]
+    if len(verdicts) > 1:
+        verdicts = [
+            f"{when} calibration: {verdict}" for when, verdict in zip(("Before", "After"), verdicts, strict=True)
+        ]
+    blocks: list[Block] = [*verdicts]
+    if last is not None and last.rows:
+        first = {name_of(part): part for part in audit.before.rows} if audit.before else {}
+        rows = []
+        for part in last.rows[:MOST_ROWS]:
+            low, high = (part.all_low, part.all_high) if isinstance(part, Subgroup) else (part.low, part.high)
+            ends = "" if low is None or high is None else f"{signed(100 * low)} to {signed(100 * high)}"
+            old = first.get(name_of(part))
+            before = [] if audit.after is None else ["" if old is None else signed(100 * old.gap)]
+            means = [percent(part.confidence), percent(part.rate), *before, signed(100 * part.gap), ends]
+            p = "–" if part.p_adjusted is None else shown_p(part.p_adjusted).removeprefix("p = ").removeprefix("p ")
+            rows.append([name_of(part), f"{part.n:,}", *means, percent(part.ece), p])
+        unit, ends = ("label", "95 %") if several else ("group", "95 %, all at once")
+        gap = ["gap"] if audit.after is None else ["gap before", "gap after"]
+        header = [unit, "rows", "mean probability", "frequency", *gap, ends, "ECE", f"p, all {unit}s"]
+        many = f"The {len(rows)} of {len(last.rows)}" if len(rows) < len(last.rows) else f"{len(rows)}"
+        note = (
+            "Gap: mean probability − frequency, in points. p: the chance of evidence as clear as this in any of them if all are "
+            f"calibrated; those with fewer than {MINIMUM} rows or 5 expected events are not tested."
+        )
+        blocks.append(Table(f"{many} {unit}s, the strongest evidence first", header, rows, note))
+    if several and isinstance(data := found.states[-1].data, MultiLabel) and last is not None:
+        for part in last.rows[:panels]:
+            caption = f"{name_of(part)}: gap {signed(100 * part.gap)} points, ECE {percent(part.ece)}"
+            blocks.append(panel_picture(caption, diagram_of(data.label(name_of(part))), event=True))
+        return Section("Every label", blocks, folded=False)
+    looked = f"Looked at: {', '.join(audit.columns)}. " if audit.columns else ""
+    promise = (
+        f"{looked}A finding holds at 95 % for all groups at once; no finding is no proof: columns that nobody named are not looked "
+        "at. Calibration in groups makes neither error rates equal nor decisions fair."
     )
-    tables = [Table(f"{many}. Gap: mean probability − frequency{which}.", audit.header, audit.lines)] if shown else []
-    return Section("For whom", [*audit.verdicts, *tables, f"{audit.scope} {PROMISE}".strip()], folded=False)
+    return Section("For whom", [*blocks, *audit.notes, promise], folded=False)
 
 
-def worst_bins(diagram: Diagram) -> list[Bin]:
-    """Return the three bins outside their consistency bars that contribute most to the ECE (count × gap), the largest first."""
-    return sorted((b for b in diagram.bins if b.off), key=lambda b: -b.count * abs(b.gap))[:3]
-
-
-def _bins(found: Finding, pictures: Sequence[Picture]) -> Section:
-    said: Block = f"No bin lies outside what is expected if calibrated{' after calibration' * found.calibrated}."
-    if worst := worst_bins(found.states[-1].diagram):
-        said = Claims("", [_bin_sentence(one) for one in worst])
-    header = ["confidence (%)", "rows", "mean confidence", "accuracy", "expected if calibrated", "outside"]
-    tables = []
-    for state, when in zip(found.states, ("before", "after"), strict=False):
+def bins_section(found: Finding) -> Section:
+    """Return the bins of each state, those that contribute most to the ECE first."""
+    names, blocks = ("Bins before", "Bins after") if found.calibrated else ("Bins",), list[Block]()
+    if found.for_whom is not None and found.for_whom.columns and off_in(found.for_whom.before):
+        blocks += state_pictures(found, ("Before", "After")[: len(found.states)])[: len(found.states) - 1]
+    what = ("confidence", "accuracy") if found.event is None else ("probability", "frequency")
+    header = [f"{what[0]} (%)", "rows", f"mean {what[0]}", what[1], "expected if calibrated", "outside"]
+    for name, state in zip(names, found.states, strict=True):
         rows = [
             [
                 f"{100 * one.low:.5g} – {100 * one.high:.5g}",
@@ -116,26 +244,22 @@ def _bins(found: Finding, pictures: Sequence[Picture]) -> Section:
                 percent(one.confidence),
                 percent(one.accuracy),
                 f"{100 * one.expect_low:.1f} – {100 * one.expect_high:.1f} %",
-                _side(one) if one.off else "",
+                _side(one, event=found.event is not None),
             ]
-            for one in state.diagram.bins
+            for one in sorted(state.diagram.bins, key=lambda one: -one.count * abs(one.gap))
         ]
-        tables.append(Table(f"Bins {when}", header, rows))
-    return Section("Bins with the largest errors", [*pictures, said, *tables])
+        blocks.append(Table(f"{name}, the largest errors first", header, rows))
+    return Section("Bins with the largest errors", blocks)
 
 
-def _side(one: Bin) -> str:
-    return "over-confident" if one.gap > 0 else "under-confident"
+def _side(one: Bin, *, event: bool) -> str:
+    if not one.off:
+        return ""
+    return ("too high" if one.gap > 0 else "too low") if event else f"{'over' if one.gap > 0 else 'under'}-confident"
 
 
-def _bin_sentence(one: Bin) -> str:
-    where = f"{one.count:,} rows with confidence {100 * one.low:.4g} – {100 * one.high:.4g} %"
-    means = f"mean confidence {percent(one.confidence, 1)}, accuracy {percent(one.accuracy, 1)}"
-    expected = f"{100 * one.expect_low:.1f} – {100 * one.expect_high:.1f} % expected if calibrated"
-    return f"{where}: {means}, {_side(one)} by {100 * abs(one.gap):.1f} points ({expected})."
-
-
-def _classes(found: Finding, *, prefix: str, panels: int) -> Section | None:
+def classes_section(found: Finding, *, panels: int) -> Section | None:
+    """Return the classes, the worst calibrated first, with a diagram of the first."""
     if not (classes := found.classes):
         return None
     rows = []
@@ -144,22 +268,22 @@ def _classes(found: Finding, *, prefix: str, panels: int) -> Section | None:
         rows.append([one.name, f"{one.n:,}", *map(percent, [one.expected, one.observed, *errors])])
     header = ["class", "rows", "mean probability", "frequency", "ECE before", "ECE after"][: 4 + len(found.states)]
     many = f"The {MOST_ROWS} worst of {len(classes)}" if len(classes) > MOST_ROWS else f"{len(classes)}"
-    table = Table(f"{many} classes, the worst calibrated first.", header, rows)
-    edges, named = [k / BINNING.bins for k in range(BINNING.bins + 1)], []
+    blocks: list[Block] = [Table(f"{many} classes, the worst calibrated first.", header, rows)]
+    if panels:
+        after = ", after calibration" if found.calibrated else ""
+        blocks.append(f"Frequency of the class (vertical) against its probability (horizontal){after}.")
+    edges = [k / BINNING.bins for k in range(BINNING.bins + 1)]
     for one in classes[:panels]:  # as it would be used: after calibration, if there is a calibrator
         diagram = diagram_from(found.states[-1].classes[one.key], edges=edges)
-        named.append((f"{one.name}: ECE {percent(diagram.ece)}", diagram))
-    after = ", after calibration" if found.calibrated else ""
-    how = f"Frequency of the class (vertical) against its probability (horizontal){after}, in the {len(named)} classes worst calibrated."
-    return Section(
-        "Class by class", [table, how, *panel_pictures(named, prefix=f"{prefix}c", event=True)] if named else [table]
-    )
+        blocks.append(panel_picture(f"{one.name}: ECE {percent(diagram.ece)}", diagram, event=True))
+    return Section("Class by class", blocks)
 
 
-def _calibrator(found: Finding) -> Section | None:
+def calibrator_section(found: Finding) -> Section | None:
+    """Return what the calibrator is, on how many rows it was fitted, and why it was chosen."""
     if not found.calibrated:
         return None
-    calibrator, blocks = found.model.calibrator, list[Block]([found.model.calibrated_with or "not named"])
+    calibrator, blocks = found.model.calibrator, list[Block]([found.calibrator or "not named"])
     if isinstance(calibrator, Calibrator):
         about = " ".join((type(calibrator).__doc__ or "").split("\n\n")[0].split()).replace("``", "")
         fitted = rows_in_sketch(calibrator.fit_rows)
@@ -169,7 +293,7 @@ def _calibrator(found: Finding) -> Section | None:
         tried = [
             [one.name, *(f"{value:.4f}" for value in (one.loss, one.gain, one.error, one.weight))]
             for one in evidence.trials
-            if one.loss < float("inf")
+            if one.loss < math.inf
         ]
         title = "Candidates: cross-validated log-loss (nats), and the gain over doing nothing with its standard error."
         header = ["candidate", "log-loss (nats)", "gain (nats)", "± s.e.", "weight"]
@@ -177,12 +301,69 @@ def _calibrator(found: Finding) -> Section | None:
     return Section("The calibrator", blocks)
 
 
-def _record_section(found: Finding) -> Section:
-    split = f", split {found.model.split}" if found.model.split else ""
+def record_section(found: Finding) -> Section:
+    """Return where the figures come from."""
+    split = "" if found.model.whole else f", split {found.model.split}"
     lines = [
-        f"Source: {found.model.file or 'in memory'}{split}",
+        f"Source: {found.source or 'in memory'}{split}",
         f"Data fingerprint (SHA-256): {found.fingerprint}",
         f"Margin for “large”: ECE {100 * found.margin:g} points",
         "Bins: diagrams: 15 of equal mass; histogram and ECE: 15 of equal width",
     ]
     return Section("Record", [Claims("", lines)])
+
+
+def overview_of(findings: Sequence[Finding]) -> Table:
+    """Return the table of all models of a report, which leads to each."""
+    rows = []
+    for found in findings:
+        after = f"; after: {lower_first(found.verdict_after.headline)}" if found.verdict_after else ""
+        before, last = found.states[0], found.states[-1]
+        eces = [before.ece.value, last.ece.value if found.calibrated else None, last.ece.null_high]
+        cells = [f"{before.rows[0].n:,}", *map(percent, [last.diagram.accuracy, *eces])]
+        rows.append([found.name, *cells, f"{found.verdict_before.headline}{after}. {found.advice.headline}"])
+    header = ["model", "rows", "accuracy", "ECE before", "ECE after", "calibrated 97.5 %", "verdict, what to do"]
+    links = [f"#model-{place}" for place in range(1, len(rows) + 1)]
+    return Table("All models. Follow a name to its section.", header, rows, links=links)
+
+
+def pairs_of(findings: Sequence[Finding]) -> dict[tuple[str, str], Comparison]:
+    """Return the comparison of each pair of a few models, as they would be used, on the rows that both were evaluated on.
+
+    The keys are their names, and the level accounts for the number of pairs; empty where none share rows.
+    """
+    names = [found.name for found in findings]
+    names = [name if names.count(name) == 1 else f"{name} ({place})" for place, name in enumerate(names, start=1)]
+    used = {name: found.states[-1].data for name, found in zip(names, findings, strict=True)}
+    # without true classes nothing tells whether rows are the same
+    known = {
+        name: data
+        for name, data in used.items()
+        if not isinstance(data, MultiLabel) and (are_events(data) or data.labels is not None)
+    }
+    pairs, found = list(combinations(known, 2)), {}
+    for a, b in pairs if len(pairs) <= MOST_PAIRS else ():
+        try:
+            found[a, b] = compared(known[a], known[b], (a, b), level=1 - (1 - LEVEL) / len(pairs))
+        except InputError:  # other rows: nothing to pair
+            continue
+    return found
+
+
+def comparison_of(pairs: dict[tuple[str, str], Comparison], findings: Sequence[Finding]) -> list[Claims]:
+    """Return what to do and the verdicts on ``pairs`` as sentences under a heading; nothing without pairs."""
+    if not pairs:
+        return []
+    lost, score = set(), ""
+    for (a, b), found in pairs.items():
+        # one proper score decides: it counts calibration and ranking together
+        row = next(one for name in ("NLL", "Brier", "") for one in found.rows if one.metric.startswith(name))
+        score = "log-loss" if row.metric.startswith("NLL") else row.metric.split("(")[0]
+        lost |= {"a": {b}, "b": {a}}.get(row.winner or "", set())
+    best = sorted({name for pair in pairs for name in pair} - lost)
+    todo = f"{listed(best)} do not differ significantly in {score} on these rows: take the simpler, or label more rows."
+    if len(best) == 1:
+        then = [one.advice.headline for one in findings if one.name == best[0]]
+        todo = " ".join([f"take {best[0]}, which has the better {score}.", *then])
+    calibrated = ", each as calibrated" if any(one.calibrated for one in findings) else ""
+    return [Claims("Which model" + calibrated, [f"What to do: {todo}", *(found.verdict for found in pairs.values())])]

@@ -1,4 +1,4 @@
-"""The text of a report: how to read it, what to do about each figure, its limits, and numbers as sentences have them."""
+"""The text of a report: how to read its pictures, what to do about each figure, and numbers as sentences have them."""
 
 from collections.abc import Sequence
 
@@ -13,17 +13,14 @@ HOW_TO_READ_AN_EVENT = (
     "Below the dashed line the probabilities are too high, above it too low. The grey band holds the line of a calibrated model "
     f"in 95 % of samples of this size. Dots are fifteenths of the rows; {BY_CHANCE} Below: rows without and with the event."
 )
-HOW_TO_READ_LABELS = (
-    "Each dot is a fifteenth of the rows, or of all pairs of a row and a label: how often the label is 1 (vertical) at its mean "
-    f"probability (horizontal). Grey bars: what 95 % of samples of a calibrated model show; {BY_CHANCE}"
-)
 
 # What to do beside each metric, by its class; those that grow with miscalibration say so only above their limit.
 TO_DO = {
     "Accuracy": "For more of it train a better model: one correction for all hardly changes it.",
     "NLL": "Compare models and calibrators by it: lower is better, and every class and row counts.",
     "Brier": "Compare as by NLL; it forgives confident errors more.",
-    "ECE": "If that is too much, calibrate: the confidence is off by it on average.",
+    "Bias": "Away from 0: events are rarer (+) or more frequent (−) than expected. Opposite labels cancel: see every label.",
+    "ECE": "If that is too much, calibrate: a probability is off by it on average.",
     "MCE": "Look up the worst bins below; with few rows it is mostly chance.",
     "ClasswiseECE": "See class by class; a slope and bias per class (auto tries them) corrects it.",
     "DebiasedECE": "Read it as the ECE without what chance adds.",
@@ -32,42 +29,10 @@ TO_DO = {
 }
 WITHIN_CHANCE = "Nothing: a calibrated model scores as much by chance."
 GLOSSARY = (
-    "95 % interval: contains the true value in 95 % of samples; left out where no interval is known to cover. Calibrated mean: the "
-    "mean figure of perfectly calibrated models on samples of this size, which is above 0 in a finite sample. Calibrated 97.5 %: "
-    "such a model stays below it in 97.5 % of samples; an error above it is significant."
+    "95 % interval: contains the true value in 95 % of samples; left out where no interval is known to cover. If calibrated: the "
+    "mean figure of perfectly calibrated models on samples of this size, which is above 0 in a finite sample, and the limit that "
+    "97.5 % of them stay below; an error above it is significant."
 )
-UNSEEN = "which the calibrator was not fitted on"
-
-
-HOLD = (
-    "These figures hold for data distributed like the rows evaluated here. After a distribution shift (other users, cameras, "
-    "seasons) evaluate again on the new data."
-)
-
-
-def limits_of(*, top: bool, labels: bool = False) -> list[str]:
-    """Return what a report cannot say, as sentences with code in backticks.
-
-    Args:
-        top: Whether it shows the top class of more than two.
-        labels: Whether rows have several labels, which ``calibrant check`` does not take.
-    """
-    cancel = "The ECE averages within bins: opposite errors inside a bin cancel. The Brier score is proper and detects those errors."
-    if top:
-        cancel = (
-            "ECE and the reliability diagram use the predicted class only and average within bins: opposite errors inside a bin "
-            "cancel. The class-by-class table and the proper scores (NLL, Brier) detect those errors."
-        )
-    check = (
-        " `calibrant check` decides by wider ones, whose promise needs no assumption on the scores: it may ask for more rows where "
-        "the interval here is clear."
-    )
-    return [
-        HOLD,
-        cancel,
-        f"Intervals treat rows (or groups, where there are groups) as independent.{'' if labels else check}",
-        "One correction for all rows changes probabilities, not what the model has learned: accuracy and ranking hardly change.",
-    ]
 
 
 def percent(value: float | None, digits: int = 2) -> str:
@@ -96,11 +61,6 @@ def signed(value: float, form: str = "+.2f") -> str:
 def lower_first(sentence: str) -> str:
     """Return a sentence to follow a colon or semicolon."""
     return sentence[:1].lower() + sentence[1:]
-
-
-def counted(number: int, one: str, many: str = "") -> str:
-    """Return "1 group" or "2 groups"."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def listed(names: Sequence[str]) -> str:

@@ -1,0 +1,122 @@
+"""For whom a model is calibrated: the parts of its predictions, groups of rows or labels, with one test for the worst."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from torch import Tensor
+
+from calibrant.data.checks import Data
+from calibrant.data.multilabel import MultiLabel
+from calibrant.errors import InputError, NoIntervalError
+from calibrant.evaluate import label_table, subgroups
+from calibrant.evaluate.multilabel import LabelRow, LabelTable
+from calibrant.evaluate.subgroups import Subgroup, Subgroups
+from calibrant.report.model import Model
+
+Parts: TypeAlias = Subgroups | LabelTable
+Part: TypeAlias = Subgroup | LabelRow
+
+MINIMUM = 100  # fewest rows of a group
+MOST_NAMES = 200  # categories of a column of text, beyond which nobody asked for it: names, addresses
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The groups of a model's rows, or its labels, before and after calibration.
+
+    Args:
+        columns: Names of the columns that name the groups; none for labels.
+        before: The parts before calibration, or None if there was no test.
+        after: The same after calibration, or None.
+        notes: Columns that were left out, and why there was no test.
+        off_by: The columns of groups that the calibrator leaves off.
+    """
+
+    columns: tuple[str, ...]
+    before: Parts | None
+    after: Parts | None = None
+    notes: tuple[str, ...] = ()
+    off_by: tuple[str, ...] = ()
+
+    @property
+    def last(self) -> Parts | None:
+        """The parts after calibration, or before it without a calibrator."""
+        return self.after or self.before
+
+    @property
+    def worst(self) -> Part | None:
+        """The part of the largest mean gap before calibration among those that are off; None if none is."""
+        return max(off_in(self.before), key=lambda part: abs(part.gap), default=None)
+
+
+def off_in(found: Parts | None) -> list[Part]:
+    """Return the parts that are further off than chance explains, by the test that accounts for their number."""
+    parts: Sequence[Part] = () if found is None else found.rows
+    return [part for part in parts if part.p_adjusted is not None and part.p_adjusted < 1 - found.level]  # type: ignore[union-attr]
+
+
+def name_of(part: Part) -> str:
+    """Return what a group or a label is called."""
+    return part.group if isinstance(part, Subgroup) else part.label
+
+
+def audit_of(model: Model) -> Audit | None:
+    """Return a model's labels, or the groups of its rows by ``model.by`` or by all features; None if there are none.
+
+    Raises:
+        InputError: For columns named in ``model.by`` that are missing, of another length, or of too many categories.
+    """
+    if isinstance(model.before, MultiLabel):
+        after = label_table(model.after) if isinstance(model.after, MultiLabel) else None
+        return Audit((), label_table(model.before), after)
+    named = model.by is not None
+    columns: Any = model.by if named else dict(model.before.features or {})
+    return audit_groups(model.before, model.after, columns, named=named) if len(columns) else None  # type: ignore[arg-type]
+
+
+def audit_groups(before: Data, after: Data | None, columns: Any, *, named: bool = False) -> Audit:
+    """Return the groups of rows by ``columns``.
+
+    Args:
+        before: The rows.
+        after: The same rows after calibration, or None.
+        columns: Names of features, or name → column (N,).
+        named: Whether someone named these columns, whose errors are then raised; others are left out if they are text of more
+            than 200 categories, and what is wrong with them is the reason why there is no test.
+
+    Raises:
+        InputError: For columns that were named and are missing, of another length, or of too many categories.
+    """
+    notes: tuple[str, ...] = ()
+    if not named:  # a column of text with a name for each row is an identifier, not a group
+        text = {name: values for name, values in columns.items() if not isinstance(values, Tensor)}
+        left = [name for name, values in text.items() if len(np.unique(values)) > MOST_NAMES]
+        columns = {name: values for name, values in columns.items() if name not in left}
+        notes = (f"Left out for more than {MOST_NAMES} categories: {', '.join(left)}.",) if left else ()
+    names = tuple(map(str, columns))
+    if not names:
+        return Audit(names, None, notes=notes)
+    try:
+        first = subgroups(before, columns, minimum=MINIMUM)
+        second = None if after is None else subgroups(after, columns, minimum=MINIMUM)
+    except (NoIntervalError, InputError) as error:
+        if named and isinstance(error, InputError):
+            raise
+        return Audit(names, None, notes=(*notes, f"Groups are not tested: {error}."))
+    off_by = dict.fromkeys(name for row in off_in(second) if isinstance(row, Subgroup) for name, _ in row.columns)
+    return Audit(names, first, second, notes, tuple(off_by))
+
+
+def correction_by(columns: Sequence[str], features: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """Return the name of the calibrator that corrects groups of ``columns``, and the columns that it goes by.
+
+    Args:
+        columns: Names of columns whose groups are off.
+        features: Name → column (N,).
+    """
+    # numbers that are not all whole are no categories
+    arrays = {name: np.asarray(features[name]) for name in columns}
+    whole = [name for name, x in arrays.items() if x.dtype.kind != "f" or bool((x == np.rint(x)).all())]
+    return ("GroupScaling", whole) if whole else ("FeatureScaling", list(columns))
