@@ -135,7 +135,6 @@ FAULTS = {
     "nesterov without momentum": _with("momentum = 0.9", "momentum = 0.0\nnesterov = true"),
     "model classes": _with("hidden = [128, 128]", "hidden = [128]\nclasses = 3"),
     "claims one": _with('falls = ["Cross-entropy", "Focal 3"]', 'falls = ["Cross-entropy"]'),
-    "figure of OOD without": _with('kind = "reliability"', 'kind = "ood"'),
     "name path": _with('name = "mine"', 'name = "../x"'),
     "published per cent": TEMPLATE + '\n[[published]]\nobjective = "Focal 3"\nmeasure = "ece"\nvalue = 3.5\n',
     "settings like typo": TEMPLATE + '\n[[settings]]\nlabel = "a"\nlike = "zzz"\n',

@@ -63,7 +63,7 @@ def write_page(kind: str, folder: Path) -> Path:
         ]
         pairs = test.top_label().p, test.top_label().y
         bars = Bars(
-            "Cross-entropy", "largest logit", "samples", (0.0, 1.0, 2.0), (("early", (3.0, 1.0)), ("late", (1.0, 2.0)))
+            "Cross-entropy", "largest logit", "samples", (0.0, 1.0, 2.0), {"early": (3.0, 1.0), "late": (1.0, 2.0)}
         )
         panels = (Plot("test", "epoch", "T", tuple(lines)), bars, Reliability("before", EqualWidth(15).table(*pairs)))
         wide = Table("All objectives", [f"a column {k}" for k in range(14)], [[f"{k}.00 ± 0.10" for k in range(14)]])

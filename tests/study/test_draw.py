@@ -15,7 +15,7 @@ LINES = (
     Line("Focal 3", (1.0, 2.0, 3.0), (0.2, float("nan"), 0.3)),
 )
 CURVES = Plot("test data", "epoch", "ECE %", LINES, percent=True)
-BARS = Bars("Cross-entropy", "largest logit", "samples", (0.0, 1.0, 2.0), (("early", (3.0, 1.0)), ("late", (0.0, 2.0))))
+BARS = Bars("Cross-entropy", "largest logit", "samples", (0.0, 1.0, 2.0), {"early": (3.0, 1.0), "late": (0.0, 2.0)})
 TABLE = EqualWidth(15).table(torch.tensor([0.85] * 30 + [0.95] * 10), torch.tensor([1.0] * 24 + [0.0] * 6 + [1.0] * 10))
 
 

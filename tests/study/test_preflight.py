@@ -31,12 +31,13 @@ TYPOS = [
 BROKEN = [
     ("epochs = 3", "epoch = 3", "training of 'CE': expected a key of Training, got 'epoch'; did you mean epochs?"),
     ("batch = 10", 'batch = "10"', "training of 'CE': expected batch to be a valid integer, got '10'"),
-    ("seeds = [0, 1]", "seeds = []", "expected at least one entry in seeds"),
+    ("seeds = [0, 1]", "seeds = []", "expected at least one training, got none"),
     ("seeds = [0, 1]", "seeds = [0, 0]", "expected each of seeds once, got 0 twice"),
     ("seeds = [0, 1]", "seeds = [-1]", r"expected seeds\[0\] to be greater than or equal to 0, got -1"),
     ('label = "F"', 'label = "CE"', "expected each of objectives once, got 'CE' twice"),
     ('label = "F"\n', "", r"expected objectives\[1\].label, got none"),
-    ("folds = 2", "folds = -1", "expected folds in 1 …"),
+    ("folds = 2", "folds = -1", "expected at least one training, got none"),
+    ("folds = 2", 'folds = "2"', "expected a study's tables as the presets have them"),
     ("data = {", "scales = { tiny = {} }\ndata = {", "expected scales to be one of .* got 'tiny'"),
 ]  # fmt: skip
 
@@ -62,7 +63,7 @@ def test_a_broken_study_names_file_and_key(tmp_path: Path, old: str, new: str, s
 
 
 def test_nested_values_are_refused_in_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(FileFormatError, match=r"hundreds of levels deep in .*study\.toml"):
+    with pytest.raises(FileFormatError, match=r"expected a TOML file, got .*study\.toml"):
         load_study(write(tmp_path, DEEP))
 
 

@@ -259,7 +259,11 @@ def test_a_device_out_of_memory_gets_half_as_many_trainings(
 def test_one_training_that_does_not_fit_in_memory_is_a_sentence(
     study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    whole = MLP.forward
+
     def forward(self: MLP, x: torch.Tensor) -> torch.Tensor:
+        if x.device.type == "meta":  # where shapes are checked
+            return whole(self, x)
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
     monkeypatch.setattr(MLP, "forward", forward)

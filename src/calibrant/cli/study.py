@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from calibrant.cli.show import console, print_json, print_line, print_table, say
 from calibrant.errors import CalibrantError, InputError
 
 if TYPE_CHECKING:
-    from calibrant.report.model import Table
+    from calibrant.report.model import Block, Table
     from calibrant.study import Store, Study
     from calibrant.study.load import StudyFile
 
@@ -88,9 +88,10 @@ def run(
 
         calibrant study run --all --scale gpu --data /folder/of/data --workers 4
     """
-    from calibrant.study import Store
+    from calibrant.study import Store, collect
     from calibrant.study.preflight import check_file
     from calibrant.study.record import naming
+    from calibrant.study.run import reports_progress
 
     if (name is None) != everything or (everything and (only or setting)):
         raise InputError(
@@ -116,8 +117,11 @@ def run(
                 raise
             say("error", f"{file.name} was not run: {error}")
             failed = True
-        else:
-            _print_finished(chosen, kept, shortly=everything)
+            continue
+        if reports_progress() and everything:
+            print_line(f"{chosen.name} is finished: calibrant study show {chosen.name}")
+        elif reports_progress():
+            _print(*_study_tables(chosen, collect(chosen, kept)))
     if dry_run and everything:
         print_line(f"all studies: {len(fingerprints)} different trainings; shared ones are counted once")
     raise typer.Exit(2 if failed else 0)
@@ -158,6 +162,7 @@ def show(
     from calibrant.study import Store, collect, rows
     from calibrant.study.draw import pictures_of, write_figures
     from calibrant.study.figures import drawings
+    from calibrant.study.measures import COLUMNS
     from calibrant.study.page import write_page
     from calibrant.study.tables import record_of, summarise, verdicts_on
 
@@ -169,23 +174,25 @@ def show(
     if figures is not None:
         check_folder(figures)
     if name == THEORY:
-        drawn = list(_theory())
-        tables, sentences = [_theory_table(drawn)], list[str]()
+        drawn, table = _theory()
+        tables, sentences = [table], list[str]()
         found: dict[str, Any] = {
             "figures": [{key: getattr(one, key) for key in ("name", "title", "caption", "facts")} for one in drawn]
         }
     else:
         chosen = _chosen_study(_read_study(name), scale, seeds)
         if columns:
-            chosen = replace(chosen, columns=_columns_named(columns))
+            named: Any = [options.choose(one, [*COLUMNS, "all"], option="--columns") for one in columns]
+            named = list(COLUMNS) if "all" in named else named
+            chosen = replace(chosen, columns=tuple(named))
         measured = collect(chosen, Store(store))
         if not measured:
             raise InputError(f"{store} has no finished runs of {chosen.name!r}; run the study first")
         tables, sentences = _study_tables(chosen, measured)
         drawn = drawings(chosen, measured) if report is not None or figures is not None else []
         if report is not None:
-            lines = summarise(measured, names=_measures_of_study(chosen))
-            write_page(chosen, measured, lines, report, shown=[*tables, *pictures_of(drawn)], sentences=sentences)
+            blocks: list[Block] = [*tables, *pictures_of(drawn)]
+            write_page(chosen, measured, summarise(measured), report, shown=blocks, sentences=sentences)
         if record is not None:
             record_of(chosen, measured, path=record, columns=chosen.columns)
         fitted = [{key: getattr(m, key) for key in ("setting", "objective", "seed", "temperatures")} for m in measured]
@@ -221,16 +228,10 @@ def claims(
     """
     from calibrant.study.page import claim_sentences, claim_table, read_claims
 
-    named = paper.lower()
-    found = [
-        one
-        for one in read_claims()
-        if (str(one["number"]) == named if named.isdigit() else named in one["paper"].lower())
-    ]
+    number, part = paper if paper.isdigit() else "", paper.lower()
+    found = [one for one in read_claims() if (number == str(one["number"]) if number else part in one["paper"].lower())]
     if not found:
-        raise InputError(
-            f"no paper's name has {paper!r} in it, and no claim that number; calibrant study claims lists the papers"
-        )
+        raise InputError(f"no paper's name has {paper!r} in it, and no claim that number; see calibrant study claims")
     if as_json:
         print_json({"claims": found})
     else:
@@ -283,14 +284,7 @@ def demo(
 
 def _run_with_bars(study: Study, store: Store, *, workers: int, accelerator: str, ray: bool = False) -> None:
     """Run what is not finished, with a bar of the trainings and of the epochs of the present one."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import MofNCompleteColumn, Progress
 
     from calibrant.study.ray import run_study_on_ray
     from calibrant.study.run import reports_progress, run_study
@@ -298,23 +292,18 @@ def _run_with_bars(study: Study, store: Store, *, workers: int, accelerator: str
     how: dict[str, Any] = {"workers": workers, "accelerator": accelerator}
     address = os.environ.get("RAY_ADDRESS")
     steps = run_study_on_ray(study, store, address=address, **how) if ray else run_study(study, store, **how)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    screen, done, said = console(err=True), _finished(study, store), time.monotonic()
-    total, shown = len(list(study.cells())), reports_progress()
-    with Progress(*columns, console=screen, disable=not (shown and screen.is_terminal)) as bars:
+    columns = (*Progress.get_default_columns(), MofNCompleteColumn())
+    screen, done, said, total = console(err=True), _finished(study, store), time.monotonic(), len(list(study.cells()))
+    log = reports_progress() and not screen.is_terminal  # a line for each training, and for an epoch every minute
+    if log and done < total:
+        print_line(f"{done} of {total} trainings are finished; {workers} at a time", err=True)
+    with Progress(*columns, console=screen, disable=not (reports_progress() and screen.is_terminal)) as bars:
         whole = bars.add_task("trainings", total=total, completed=done)
         for step in steps:
-            epochs = step.cell.recipe.training.epochs
-            detail = f" · epoch {step.epoch}/{epochs}" if workers == 1 and epochs > 1 else ""
-            where = f"trainings · {step.cell.objective}, seed {step.cell.recipe.seed}{detail}"
+            training = f"{step.cell.objective}, seed {step.cell.recipe.seed}"
+            where = f"trainings · {training} · epoch {step.epoch}/{step.cell.recipe.training.epochs}"
             bars.update(whole, completed=step.done, description=where)
-            if shown and not screen.is_terminal and (step.done > done or time.monotonic() - said > LOG_EVERY):
+            if log and (step.done > done or time.monotonic() - said > LOG_EVERY):
                 print_line(f"{step.done} of {total} {where}", err=True)
                 done, said = step.done, time.monotonic()
         bars.update(whole, description="trainings")
@@ -373,55 +362,28 @@ def _data_sets(study: Study) -> str:
     return "; ".join(sorted({f"{data['name']} ({place})" for data, place in zip(sets, places, strict=True)}))
 
 
-def _print_finished(chosen: Study, kept: Store, *, shortly: bool) -> None:
-    """Print the tables of a study that has run, or only that it has."""
-    from calibrant.study import collect
-    from calibrant.study.run import reports_progress
-
-    if shortly and reports_progress():
-        print_line(f"{chosen.name} is finished: calibrant study show {chosen.name}")
-    elif reports_progress():
-        _print(*_study_tables(chosen, collect(chosen, kept)))
-
-
 def _study_tables(chosen: Study, measured: Sequence[Any]) -> tuple[list[Table], list[str]]:
     """Return the tables of a study, and a sentence for each claim."""
     from calibrant.study.page import one_gamma_table, paper_tables, tables_of, verdict_sentences
-    from calibrant.study.tables import summarise, verdicts_on
+    from calibrant.study.tables import measures_needed, summarise, verdicts_on
 
-    lines = summarise(measured, names=_measures_of_study(chosen))
+    lines = summarise(measured, names=measures_needed(chosen, chosen.columns))
     tables = [*tables_of(lines, title=chosen.title, columns=chosen.columns), *paper_tables(chosen, lines)]
     tables += one_gamma_table(chosen, measured)
     return tables, verdict_sentences(verdicts_on(chosen, measured), lines)
 
 
-def _measures_of_study(chosen: Study) -> Any:
-    from calibrant.study.tables import measures_needed
-
-    return measures_needed(chosen, chosen.columns)
-
-
-def _columns_named(names: Sequence[str]) -> Any:
-    from calibrant.study.measures import COLUMNS
-
-    chosen = [options.choose(name, [*COLUMNS, "all"], option="--columns") for name in names]
-    return tuple(COLUMNS if "all" in chosen else chosen)
-
-
-def _theory() -> Iterator[Any]:
-    """Yield Komisarenko & Kull's figures and Mukhoti et al.'s Figure A.1, with their numbers."""
+def _theory() -> tuple[list[Any], Table]:
+    """Return Komisarenko & Kull's figures and Mukhoti et al.'s Figure A.1, and the table of their numbers."""
+    from calibrant.report.model import Table
     from calibrant.study.theory import FIGURES
 
+    drawn = []
     for figure, compute in FIGURES.items():
         with working(f"computing {figure}"):
-            yield compute()
-
-
-def _theory_table(drawn: Sequence[Any]) -> Table:
-    from calibrant.report.model import Table
-
+            drawn.append(compute())
     rows = [[one.name, name.replace("_", " "), f"{value:.6g}"] for one in drawn for name, value in one.facts.items()]
-    return Table("The theory's figures", ["figure", "number", "value"], rows, "")
+    return drawn, Table("The theory's figures", ["figure", "number", "value"], rows, "")
 
 
 def _print(tables: Sequence[Table], sentences: Sequence[str]) -> None:

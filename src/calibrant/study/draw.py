@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import numpy as np
+from torch import Tensor
 
 from calibrant._files import check_folder, write_whole
 from calibrant.plot.style import COLOURS, DASHES, LIGHT, MARKERS, finish, new_figure
@@ -32,15 +33,11 @@ THIN: dict[str, Any] = {
     "linewidth": 0.8,
     "linestyle": (0, (2, 3)),
 }  # of what lines are compared with
-LEGEND = {
-    "frameon": False,
-    "fontsize": 8,
-    "labelcolor": LIGHT.ink,
-    "handlelength": 2.2,
-    "labelspacing": 0.35,
-    "columnspacing": 1.2,
-}
+LEGEND: dict[str, Any] = {
+    "frameon": False, "fontsize": 8, "labelcolor": LIGHT.ink, "handlelength": 2.2, "labelspacing": 0.35, "columnspacing": 1.2,
+}  # fmt: skip
 BAND = 0.15  # opacity
+TIGHT: dict[str, Any] = {"bbox_inches": "tight", "pad_inches": 0.1}
 SHORT_LABEL = 16  # characters of labels of which two stand beside each other below a panel
 LETTERS, CAPTION = 11, 18  # characters of a heading, and of a caption, per inch
 HALF_HEIGHT = math.sqrt(3) / 2  # of the simplex's triangle
@@ -59,24 +56,22 @@ def draw_panel(panel: Panel, ax: "Axes") -> "Figure":
     Examples:
         >>> from calibrant.study.panels import Line, Plot
         >>> from matplotlib.figure import Figure
-        >>> lines = (Line("Cross-entropy", (1.0, 2.0), (0.4, 0.3)),)
+        >>> lines = [Line("Cross-entropy", [1.0, 2.0], [0.4, 0.3])]
         >>> figure = draw_panel(Plot("test data", "epoch", "log-loss", lines), Figure().add_subplot())
         >>> figure.axes[0].get_ylabel()
         'log-loss'
     """
     match panel:
-        case Reliability():
-            _draw_reliability(panel, ax)
-            finish(ax, LIGHT)
         case Plot():
             _draw_plot(panel, ax)
-            finish(ax, LIGHT)
+        case Reliability():
+            _draw_reliability(panel, ax)
         case Bars():
             _draw_bars(panel, ax)
-            finish(ax, LIGHT)
         case _:
-            _draw_simplex(ax)
-            _draw_on_simplex(panel, ax)
+            _draw_simplex(panel, ax)
+    if isinstance(panel, Plot | Reliability | Bars):
+        finish(ax, LIGHT)
     ax.set_title(panel.title, fontsize=9.5, color=LIGHT.ink)
     return cast("Figure", ax.figure)
 
@@ -88,9 +83,11 @@ def figure_of(drawing: Drawing, *, width: Width = None) -> "Figure":
         drawing: From ``study.figures.drawings`` or ``study.theory.FIGURES``.
         width: As wide as a journal's column or page, without the heading, which the caption replaces; None is for a screen.
     """
-    columns = drawing.columns if width is None else min(len(drawing.panels), PUBLISHED[width][1])
+    count = len(drawing.panels)
+    columns = drawing.columns or {1: 1, 2: 2, 4: 2}.get(count, 3)
+    columns = columns if width is None else min(count, PUBLISHED[width][1])
     across = SIZE[0] * columns if width is None else PUBLISHED[width][0]
-    rows = math.ceil(len(drawing.panels) / columns)
+    rows = math.ceil(count / columns)
     # half an inch for the heading or the legend and .15 for each row's titles; a single panel of a page is no taller than two
     height = min(across / columns, SIZE[0]) * SIZE[1] / SIZE[0] + 0.15
     figure = new_figure(width=across, height=height * rows + 0.5)
@@ -99,7 +96,7 @@ def figure_of(drawing: Drawing, *, width: Width = None) -> "Figure":
         # below the canvas: a tight bounding box takes it in, and neither panels nor legend give way to it
         caption = textwrap.fill(drawing.caption, round(CAPTION * across))
         figure.text(0.02, -0.02, caption, fontsize=7, color=LIGHT.faint, va="top")
-    axes = [figure.add_subplot(rows, columns, place + 1) for place in range(len(drawing.panels))]
+    axes = [figure.add_subplot(rows, columns, place + 1) for place in range(count)]
     for panel, ax in zip(drawing.panels, axes, strict=True):
         draw_panel(panel, ax)
     _legends(axes, figure)
@@ -123,8 +120,8 @@ def write_figures(drawn: Sequence[Drawing], folder: Path, *, width: Width = None
     written = []
     for drawing in drawn:
         figure, other = figure_of(drawing, width=width), io.BytesIO()
+        tight = TIGHT if width is None else {}
         # in this order, for equal bytes: the first drawing shifts square axes slightly
-        tight: dict[str, Any] = {"bbox_inches": "tight", "pad_inches": 0.1} if width is None else {}
         svg = svg_of(figure, **tight).encode()
         figure.savefig(other, format=suffix, dpi=140, metadata={dated: None}, **tight)
         for ending, content in (("svg", svg), (suffix, other.getvalue())):
@@ -139,10 +136,7 @@ def pictures_of(drawn: Sequence[Drawing]) -> list[tuple[str, str]]:
     Args:
         drawn: From ``study.figures.drawings``.
     """
-    return [
-        (drawing.caption, data_address(svg_of(figure_of(drawing), bbox_inches="tight", pad_inches=0.1)))
-        for drawing in drawn
-    ]
+    return [(drawing.caption, data_address(svg_of(figure_of(drawing), **TIGHT))) for drawing in drawn]
 
 
 def svg_of(figure: "Figure", **options: Any) -> str:
@@ -171,93 +165,81 @@ def _draw_plot(plot: Plot, ax: "Axes") -> None:
     if all(float(x).is_integer() for line in plot.lines for x in line.x):  # epochs, seeds
         ax.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=True))
     if plot.ticks:
-        ax.set_xticks([place for place, _ in plot.ticks], labels=[text for _, text in plot.ticks])
+        ax.set_xticks(list(plot.ticks), labels=list(plot.ticks.values()))
     if plot.log:
         ax.set_yscale("log")
         ax.set_yticks([0.1, 0.2, 0.5, 1.0], labels=["0.1", "0.2", "0.5", "1"])
         ax.minorticks_off()
         return
     # from 0, so that differences are not magnified by the axis; NaN is a training that failed
-    values = [scale * y for line in plot.lines for y in (*line.y, *line.high) if not math.isnan(y)]
+    values = [scale * float(y) for line in plot.lines for y in (*line.y, *line.high) if not math.isnan(y)]
     if values and min(values) >= 0 and max(values) > 0:
         ax.set_ylim(0, plot.top or 1.05 * max(values))
 
 
 def _draw_line(line: Line, place: int, ax: "Axes", *, scale: float, marked: bool) -> None:
-    if line.group is None:  # consecutive lines differ in more than hue
-        colour, marker, every = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)], 1
-        dash: object = DASHES[(place + place // len(COLOURS)) % len(DASHES)]
-        shown = marked or len(line.x) == 1
-    else:  # a few marks per line
-        place = line.group % len(COLOURS)
-        colour, marker, dash = COLOURS[place], MARKERS[place], STYLES[line.style]
+    dash: object = DASHES[(place + place // len(COLOURS)) % len(DASHES)]
+    every, shown = 1, marked or len(line.x) == 1
+    if line.group is not None:  # a few marks per line; else consecutive lines differ in more than hue
+        place, dash = line.group, STYLES[line.style]
         every, shown = 1 if line.style == "points" else max(1, len(line.x) // 6), True
-    if line.low:
-        low, high = ([scale * value for value in ends] for ends in (line.low, line.high))
-        ax.fill_between(line.x, low, high, color=colour, alpha=BAND, linewidth=0)
+    colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
+    x, y, low, high = (np.asarray(values, dtype=float) for values in (line.x, line.y, line.low, line.high))
+    if len(low):
+        ax.fill_between(x, scale * low, scale * high, color=colour, alpha=BAND, linewidth=0)
     marks = {"marker": marker, "markersize": 3, "markevery": every} if shown else {}
-    y = [scale * value for value in line.y]
-    ax.plot(line.x, y, color=colour, linestyle=dash, linewidth=1.5, label=line.label or "_", **marks)  # type: ignore[arg-type]
+    ax.plot(x, scale * y, color=colour, linestyle=dash, linewidth=1.5, label=line.label or "_", **marks)  # type: ignore[arg-type]
 
 
 def _draw_reliability(panel: Reliability, ax: "Axes") -> None:
     """Draw the accuracy of each bin as a bar whose shade is its share of the samples, as in Wang et al. (2021, Figure 2)."""
     from matplotlib import colormaps
 
-    table = panel.table
-    count, right = table.count, table.sum_y
-    edges = np.linspace(0, 1, len(count) + 1)
+    count, right = panel.table.count.numpy(), panel.table.sum_y.numpy()
     filled = count > 0
-    shares = (count[filled] / count.sum()).numpy()
-    shades = colormaps["Blues"](0.25 + 0.75 * shares / shares.max())
+    left = np.arange(len(count))[filled] / len(count)
+    shades = colormaps["Blues"](0.25 + 0.75 * count[filled] / count.max())
     ax.plot([0, 1], [0, 1], **THIN)
-    ax.bar(
-        edges[:-1][filled.numpy()],
-        (right[filled] / count[filled]).numpy(),
-        1 / len(count),
-        align="edge",
-        color=shades,
-        linewidth=0,
-    )
+    ax.bar(left, right[filled] / count[filled], 1 / len(count), align="edge", color=shades, linewidth=0)
     ax.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1), aspect="equal")
 
 
 def _draw_bars(bars: Bars, ax: "Axes") -> None:
-    below = [0.0] * (len(bars.edges) - 1)
-    widths = [high - low for low, high in zip(bars.edges, bars.edges[1:], strict=False)]
-    for (label, heights), colour in zip(bars.groups, SHADES, strict=False):
-        ax.bar(bars.edges[:-1], heights, widths, bottom=below, align="edge", color=colour, label=label, linewidth=0)
-        # stacked: each group stands on those before
-        below = [a + b for a, b in zip(below, heights, strict=True)]
+    edges = np.asarray(bars.edges)
+    below = np.zeros(len(edges) - 1)  # each group stands on those before
+    for (label, heights), colour in zip(bars.groups.items(), SHADES, strict=False):
+        ax.bar(edges[:-1], heights, np.diff(edges), below, align="edge", color=colour, label=label, linewidth=0)
+        below = below + np.asarray(heights)
     if bars.top is not None:
         ax.set_ylim(0, bars.top)
     ax.set(xlabel=bars.x_label, ylabel=bars.y_label)
 
 
-def _draw_simplex(ax: "Axes") -> None:
+def _draw_simplex(panel: Isolines | Arrows | Heat, ax: "Axes") -> None:
+    """Draw on the triangle with class 1 left, 2 right, 3 on top."""
     ax.plot([0, 1, 0.5, 0], [0, 0, HALF_HEIGHT, 0], color=LIGHT.faint, linewidth=0.8)
-    for text, x, y, side in (("class 1", 0, -0.04, "left"), ("class 2", 1, -0.04, "right")):
-        ax.text(x, y, text, ha=side, va="top", fontsize=8, color=LIGHT.ink)
+    for text, place, side in (("class 1", 0, "left"), ("class 2", 1, "right")):
+        ax.text(place, -0.04, text, ha=side, va="top", fontsize=8, color=LIGHT.ink)
     ax.text(0.5, HALF_HEIGHT + 0.02, "class 3", ha="center", va="bottom", fontsize=8, color=LIGHT.ink)
     ax.set(xlim=(-0.05, 1.05), ylim=(-0.12, HALF_HEIGHT + 0.1), aspect="equal")
     ax.set_axis_off()
-
-
-def _draw_on_simplex(panel: Isolines | Arrows | Heat, ax: "Axes") -> None:
     if isinstance(panel, Isolines):
-        x, y = _simplex_coordinates(panel.rows)
-        ax.tricontour(x, y, panel.values, levels=panel.levels, colors=COLOURS[:3], linewidths=1.4)
+        ax.tricontour(
+            *_coordinates(panel.rows),
+            panel.values,
+            levels=list(panel.levels.values()),
+            colors=COLOURS[:3],
+            linewidths=1.4,
+        )
         for index, percentile in enumerate(
-            panel.percentiles
+            panel.levels
         ):  # labels outside the triangle: on the lines they would overlap
             ax.plot([0.8, 0.88], [0.75 - 0.09 * index] * 2, color=COLOURS[index], linewidth=1.4)
             ax.text(0.91, 0.75 - 0.09 * index, f"{percentile:g} %", va="center", fontsize=8, color=LIGHT.ink)
-        ax.plot(*_simplex_coordinates([panel.minimum]), "o", color=LIGHT.ink, markersize=4)
+        ax.plot(*_coordinates(panel.minimum), "o", color=LIGHT.ink, markersize=4)
     elif isinstance(panel, Arrows):
-        x, y = _simplex_coordinates(panel.starts)
-        # an arrow from each starting point to where it is mapped
-        to_x, to_y = _simplex_coordinates(panel.ends)
-        u, v = ([b - a for a, b in zip(*pair, strict=True)] for pair in ((x, to_x), (y, to_y)))
+        x, y = _coordinates(panel.starts)
+        u, v = _coordinates(panel.ends - panel.starts)
         ax.plot(x, y, ".", color=LIGHT.faint, markersize=2.5)
         ax.quiver(x, y, u, v, angles="xy", scale_units="xy", scale=1, width=0.005, headwidth=4, color=COLOURS[0])
     else:
@@ -265,39 +247,35 @@ def _draw_on_simplex(panel: Isolines | Arrows | Heat, ax: "Axes") -> None:
 
 
 def _draw_heat(panel: Heat, ax: "Axes") -> None:
-    x, y = _simplex_coordinates(panel.rows)
     # a symmetric range: white is 0
-    reach = max(abs(value) for value in panel.values)
+    reach = float(panel.values.abs().max())
     levels = [reach * step / 8 for step in range(-8, 9)]
-    filled = ax.tricontourf(x, y, panel.values, levels=levels, cmap="RdBu_r")
+    filled = ax.tricontourf(*_coordinates(panel.rows), panel.values, levels=levels, cmap="RdBu_r")
     with warnings.catch_warnings():  # Matplotlib 3.10 cannot, and says so
         warnings.simplefilter("ignore", UserWarning)
         filled.set_rasterized(True)  # as vector paths the file would be ten times as large
-    labels = [f"{level:.2g}".replace("-", "−") for level in levels[::4]]
     bar = cast("Figure", ax.figure).colorbar(filled, ax=ax, shrink=0.75)
-    bar.set_ticks(levels[::4], labels=labels)
+    bar.set_ticks(levels[::4], labels=[f"{level:.2g}".replace("-", "−") for level in levels[::4]])
     bar.set_label(panel.value_label, fontsize=8, color=LIGHT.ink)
     bar.ax.tick_params(labelsize=7)
 
 
-def _simplex_coordinates(rows: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
-    """Return the coordinates of rows (q₁, q₂, q₃) in the triangle with class 1 left, 2 right, 3 on top."""
-    return [row[1] + row[2] / 2 for row in rows], [row[2] * HALF_HEIGHT for row in rows]
+def _coordinates(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the coordinates of points (…, 3) in the triangle."""
+    return rows[..., 1] + rows[..., 2] / 2, rows[..., 2] * HALF_HEIGHT
 
 
 def _legends(axes: Sequence["Axes"], figure: "Figure") -> None:
     """Add one legend below the panels if all have the same entries, else one to each panel."""
-    entries = [tuple(ax.get_legend_handles_labels()[1]) for ax in axes]
+    entries = [ax.get_legend_handles_labels()[1] for ax in axes]
     # panels that show fewer lines show the first of them
-    common = max(entries, key=len, default=())
-    if not common:
-        return
-    if len(axes) > 1 and all(set(found) <= set(common) and found == common[: len(found)] for found in entries if found):
+    common = max(entries, key=len)
+    if len(axes) > 1 and common and all(found == common[: len(found)] for found in entries):
         handles, labels = axes[entries.index(common)].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), **LEGEND)  # type: ignore[arg-type]
+        figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), **LEGEND)
         return
     for ax, found in zip(axes, entries, strict=True):
         if found:
             # below, where no line is
             columns = 2 if max(map(len, found)) <= SHORT_LABEL else 1
-            ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=columns, **LEGEND)  # type: ignore[arg-type]
+            ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=columns, **LEGEND)

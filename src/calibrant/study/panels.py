@@ -1,13 +1,16 @@
 """What the figures of studies and of the theory are made of: numbers and their names, nothing drawn."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+from torch import Tensor
 
 from calibrant.binning import BinTable
 
-Numbers = tuple[float, ...]
+Numbers = Sequence[float] | Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Line:
     """y over x, NaN if missing; for several seeds also the minimum and maximum of y.
 
@@ -30,7 +33,7 @@ class Line:
     group: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plot:
     """Curves on one pair of axes.
 
@@ -39,7 +42,7 @@ class Plot:
         x_label: Label of the horizontal axis.
         y_label: Label of the vertical axis.
         lines: In the order of the legend.
-        ticks: (position, text) of ticks along x that do not show their position.
+        ticks: Position along x → text, of ticks that do not show their position.
         percent: Whether y are fractions to be shown in per cent.
         diagonal: Length of the diagonal (chance, or no change) that is drawn; 0 for none.
         level: Height of the horizontal line that is drawn (no change), or None.
@@ -51,8 +54,8 @@ class Plot:
     title: str
     x_label: str
     y_label: str
-    lines: tuple[Line, ...]
-    ticks: tuple[tuple[float, str], ...] = ()
+    lines: Sequence[Line]
+    ticks: Mapping[float, str] = field(default_factory=dict)
     percent: bool = False
     diagonal: float = 0.0
     level: float | None = None
@@ -61,7 +64,7 @@ class Plot:
     log: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Bars:
     """A histogram with bars stacked by group.
 
@@ -70,7 +73,7 @@ class Bars:
         x_label: Label of the horizontal axis.
         y_label: Label of the vertical axis.
         edges: (B + 1,) edges of the bins.
-        groups: (label, heights (B,)) from bottom to top.
+        groups: Label → heights (B,), from bottom to top.
         top: Upper end of the vertical axis, or None for that of the bars.
     """
 
@@ -78,7 +81,7 @@ class Bars:
     x_label: str
     y_label: str
     edges: Numbers
-    groups: tuple[tuple[str, Numbers], ...]
+    groups: Mapping[str, Numbers]
     top: float | None = None
 
 
@@ -95,34 +98,41 @@ class Reliability:
     table: BinTable
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Isolines:
-    """Levels of a function on the three-class simplex, and the point where it is least."""
+    """Levels of a function on the three-class simplex, and the point where it is least.
+
+    Args:
+        title: The title.
+        rows: (N, 3) points.
+        values: (N,) the function there.
+        levels: Percentile → the level.
+        minimum: (3,) the point.
+    """
 
     title: str
-    rows: tuple[Numbers, ...]
-    values: Numbers
-    percentiles: Numbers
-    levels: Numbers
-    minimum: Numbers
+    rows: Tensor
+    values: Tensor
+    levels: Mapping[float, float]
+    minimum: Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Arrows:
-    """A map of the three-class simplex into itself, from ``starts`` to ``ends``."""
+    """A map of the three-class simplex into itself, from ``starts`` (N, 3) to ``ends`` (N, 3)."""
 
     title: str
-    starts: tuple[Numbers, ...]
-    ends: tuple[Numbers, ...]
+    starts: Tensor
+    ends: Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Heat:
-    """A function on the three-class simplex, as colour."""
+    """A function of ``rows`` (N, 3) on the three-class simplex, as colour."""
 
     title: str
-    rows: tuple[Numbers, ...]
-    values: Numbers
+    rows: Tensor
+    values: Tensor
     value_label: str
 
 
@@ -138,13 +148,13 @@ class Drawing:
         title: Its heading.
         caption: What it shows, where it comes from, and what the printed version has wrong.
         panels: In reading order.
-        columns: Number of panels in a row.
+        columns: Number of panels in a row; 0 chooses by their number.
         facts: Numbers worth quoting, by name.
     """
 
     name: str
     title: str
     caption: str
-    panels: tuple[Panel, ...]
-    columns: int
-    facts: dict[str, float] = field(default_factory=dict)
+    panels: Sequence[Panel]
+    columns: int = 0
+    facts: Mapping[str, float] = field(default_factory=dict)

@@ -4,12 +4,9 @@ import json
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import nn
 
-from calibrant._core.check import refuse, shown
 from calibrant._files import error_boundary
 from calibrant.errors import FileFormatError, InputError, UsageWarning
 from calibrant.study import models
@@ -17,7 +14,7 @@ from calibrant.study.data import data_set
 from calibrant.study.load import StudyFile
 from calibrant.study.recipe import Cell, Recipe, Study
 from calibrant.study.record import naming
-from calibrant.study.resolve import find_model, make_loss, make_model
+from calibrant.study.resolve import make_loss, make_model, model_class
 from calibrant.study.train import make_optimizers
 
 ROWS, CLASSES = 4, 10  # shape of the batch on which every loss is called
@@ -91,32 +88,21 @@ def _check_network(recipe: Recipe) -> None:
     made = data_set(recipe.data, fold=recipe.fold)[0]
     sizes = made.sizes()
     if recipe.model.get("weights") is not None or not sizes:
-        find_model(recipe.model)  # weights are not loaded here: that may need a download, or take long
+        model_class(recipe.model)  # weights are not loaded here: that may need a download, or take long
         return
-    for key in ("classes", "inputs"):
-        if key in recipe.model and recipe.model[key] != sizes.get(key, recipe.model[key]):
-            wanted = f"{key} = {sizes[key]}, as the data have"
-            raise refuse(wanted, shown(recipe.model[key]), f"leave {key} out of the model")
     with torch.device("meta"):
         network = make_model(recipe.model, sizes=sizes)
-    make_optimizers(network, recipe.training)
-    batch = made.sample()
-    if batch is not None and recipe.model.get("type") in models.__all__:  # others may not run on the meta device
-        _check_network_output(network, batch, classes=sizes["classes"], name=recipe.model.get("type"))
-
-
-def _check_network_output(network: nn.Module, batch: torch.Tensor, *, classes: int, name: Any) -> None:
-    """Raise unless the network returns logits (N, K) for ``batch``."""
-    wanted, got = f"a network for samples of shape {tuple(batch.shape[1:])}", f"{name!r}, which does not"
+    with error_boundary("training that the optimizer accepts", "an error", "correct it", kind=InputError):
+        make_optimizers(network, recipe.training)
+    batch, name = made.sample(), recipe.model["type"]
+    if batch is None or name not in models.__all__:  # others may not run on the meta device
+        return
+    wanted = f"logits (N, {sizes['classes']}) from {name!r} for samples of shape {tuple(batch.shape[1:])}"
     # torch raises many types for shapes that do not match
-    with error_boundary(wanted, got, "choose another", kind=InputError):
-        try:
-            logits = network(batch)
-        except torch.OutOfMemoryError:
-            return  # says nothing about the shape; the training reports it
-    if not isinstance(logits, torch.Tensor) or logits.shape != (len(batch), classes):
-        got = str(tuple(logits.shape)) if isinstance(logits, torch.Tensor) else type(logits).__name__
-        raise InputError(f"logits of shape {(len(batch), classes)} from {name!r}", got, "correct the network")
+    with error_boundary(wanted, "an error", "choose another network", kind=InputError):
+        logits = network(batch)
+    if logits.shape != (len(batch), sizes["classes"]):
+        raise InputError(wanted, f"shape {tuple(logits.shape)}", "leave classes out of the model")
 
 
 def _try_loss(recipe: Recipe) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from calibrant._files import error_boundary
 from calibrant.errors import CalibrantError, FitError, InputError, optional
 from calibrant.study.recipe import Recipe, Study
-from calibrant.study.run import Step, run_whole, unfinished
+from calibrant.study.run import Step, execute, unfinished
 from calibrant.study.store import Store
 
 RETRIES = 3  # of a training whose worker died
@@ -50,7 +50,7 @@ def run_study_on_ray(
     kept, tasks = Store(store.root.absolute()), {}
     try:
         for cell in waiting:
-            task = ray.remote(max_retries=RETRIES, num_cpus=cell.recipe.training.threads, num_gpus=gpus)(run_whole)
+            task = ray.remote(max_retries=RETRIES, num_cpus=cell.recipe.training.threads, num_gpus=gpus)(_run_whole)
             tasks[task.remote(_absolute(cell.recipe), kept, accelerator)] = cell
         for done in range(total - len(waiting) + 1, total + 1):
             (reference,), _ = ray.wait(list(tasks))
@@ -62,6 +62,12 @@ def run_study_on_ray(
             ray.cancel(reference, force=True)
         if own:
             ray.shutdown()
+
+
+def _run_whole(recipe: Recipe, store: Store, accelerator: str) -> None:
+    """Run a recipe to its end, in a worker."""
+    for _ in execute(recipe, store, accelerator=accelerator):
+        pass
 
 
 def _await_task(ray: Any, reference: Any, wanted: str) -> None:

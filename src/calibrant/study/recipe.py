@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -22,9 +21,9 @@ from calibrant.study.record import (
     Seed,
     Table,
     Text,
-    check_once,
     naming,
     record,
+    require_once,
 )
 
 with optional("pydantic", extra="study"):
@@ -35,7 +34,6 @@ Precision = Literal["32-true", "64-true", "16-mixed", "bf16-mixed", "16-true", "
 Paper = Literal[
     "mukhoti", "komisarenko", "wang", "adafocal", "report"
 ]  # the keys of papers/authors.toml in the repository
-MAX_FOLDS = 10_000
 FigureKind = Literal[
     "trajectory", "sweep", "best", "sizes", "reliability", "bins", "logits", "learned", "ood", "focal", "losses"
 ]  # fmt: skip
@@ -49,11 +47,6 @@ def _file_name(name: str) -> str:
 
 
 FileName = Annotated[Text, AfterValidator(_file_name)]
-
-
-def resource(*path: str) -> str:
-    """Return the text of a file that is installed with the studies."""
-    return resources.files("calibrant.study").joinpath(*path).read_text(encoding="utf-8")
 
 
 @record
@@ -124,11 +117,8 @@ class Training:
     def _check(self) -> "Training":
         if self.optimizer != "sgd" and (self.momentum or self.nesterov):
             raise refuse("momentum and nesterov with the optimizer 'sgd' alone", repr(self.optimizer), "leave them out")
-        if self.nesterov and not self.momentum:
-            raise refuse("momentum > 0 with nesterov", "0", "set momentum, or leave nesterov out")
-        for prefix in self.plain:
-            if prefix not in self.rates:
-                raise refuse("a rate for each of plain", f"none for {shown(prefix)}", "add it to rates")
+        if without := [prefix for prefix in self.plain if prefix not in self.rates]:
+            raise refuse("a rate for each of plain", f"none for {shown(without[0])}", "add it to rates")
         if self.plain and (self.clip is not None or self.devices > 1):
             raise InputError("plain without clip on one device", "either", "leave one of them out")
         return self
@@ -242,6 +232,13 @@ class Published:
     setting: Text = ""
     spread: NonNegative | None = None
 
+    @model_validator(mode="after")
+    def _check(self) -> "Published":
+        if MEASURES[self.measure].percent and not 0 <= self.value <= 1:
+            wanted = f"the published {self.measure} of {self.objective!r} as a fraction in [0, 1]"
+            raise refuse(wanted, f"{self.value:g}", "divide percentages by 100, or use [[printed]]")
+        return self
+
 
 @record
 class Claim:
@@ -258,7 +255,7 @@ class Claim:
     text: Text
     source: Text
     measure: MeasureName
-    falls: tuple[Text, ...]
+    falls: Annotated[tuple[Text, ...], Field(min_length=2)]
     but: tuple[Text, ...] = ()
 
 
@@ -339,11 +336,10 @@ class Study:
 
     @model_validator(mode="after")
     def _check(self) -> "Study":
-        labels = {name: [item.label for item in getattr(self, name)] for name in ("settings", "objectives")}
-        labels["figures"] = [figure.name for figure in self.figures]
-        labels |= {"columns": list(self.columns), "papers": list(self.papers)}
-        for name, values in {"seeds": list(self.seeds), **labels}.items():
-            check_once(values, name=name)
+        for name in ("settings", "objectives"):
+            require_once([item.label for item in getattr(self, name)], name=name)
+        require_once([figure.name for figure in self.figures], name="figures")
+        require_once(self.seeds, name="seeds")
         return self
 
     def cells(self) -> Iterator[Cell]:
@@ -356,7 +352,7 @@ class Study:
                     table = {**self.training, **setting.training, **objective.training, **own}
                     with naming(f"training of {objective.label!r}"):
                         training = Training(**table)
-                    for fold in range(_folds_of_data(setting)):
+                    for fold in range(setting.data.get("folds", 1)):
                         loss = {**objective.loss, **setting.losses.get(objective.label, {})}
                         recipe = Recipe(setting.data, setting.model, loss, training, seed, fold)
                         yield Cell(setting.label, objective.label, recipe)
@@ -368,29 +364,13 @@ class Study:
         """
         settings = []
         for setting in self.settings:
-            place = folder / str(setting.data.get("name", ""))
-            found = (
-                {**setting.data, "folder": str(place)} if "name" in setting.data and place.is_dir() else setting.data
-            )
-            settings.append(replace(setting, data=found))
+            place = folder / str(setting.data.get("name", "."))
+            moved = {"folder": str(place)} if "name" in setting.data and place.is_dir() else {}
+            settings.append(replace(setting, data={**setting.data, **moved}))
         return replace(self, settings=tuple(settings))
 
-    def restricted(
-        self,
-        *,
-        objectives: Sequence[str] | None = None,
-        settings: Sequence[str] | None = None,
-    ) -> "Study":
+    def restricted(self, *, objectives: Sequence[str] | None = None, settings: Sequence[str] | None = None) -> "Study":
         """Return the study with the given objectives and settings only."""
         kept = tuple(o for o in self.objectives if objectives is None or o.label in objectives)
         where = tuple(s for s in self.settings if settings is None or s.label in settings)
         return replace(self, objectives=kept, settings=where)
-
-
-def _folds_of_data(setting: Setting) -> int:
-    """Return the number of folds of a setting's data, one training each."""
-    folds = setting.data.get("folds", 1)
-    if isinstance(folds, bool) or not isinstance(folds, int) or not 0 <= folds <= MAX_FOLDS:
-        got = f"{folds!r}"
-        raise InputError(f"folds in 1 … {MAX_FOLDS} in the data of setting {setting.label!r}", got, "choose another")
-    return folds

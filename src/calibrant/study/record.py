@@ -1,19 +1,20 @@
-"""Frozen dataclasses whose fields pydantic validates, and what the values of a study must be."""
+"""Frozen dataclasses whose fields pydantic validates, and what the values of a study must be.
+
+What pydantic finds wrong is raised as an ``InputError`` of one sentence.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import field, fields, is_dataclass
+from dataclasses import field, fields
 from difflib import get_close_matches
 from functools import wraps
-from pathlib import Path
-from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_type_hints
+from typing import Annotated, Any, TypeVar, dataclass_transform
 
 from calibrant._core.check import refuse, shown
-from calibrant._files import as_path
 from calibrant.errors import CalibrantError, InputError, optional
 
 with optional("pydantic", extra="study"):
-    from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
+    from pydantic import ConfigDict, Field, ValidationError
     from pydantic.dataclasses import dataclass as validated
 
 T = TypeVar("T")
@@ -28,7 +29,6 @@ Positive = Annotated[Real, Field(gt=0)]
 Text = Annotated[str, Field(strict=True)]
 Table = dict[str, Any]
 Size = Annotated[Count, Field(le=1 << 24)]  # of a layer, or of a set: larger ones do not fit in memory
-Place = Annotated[Path, BeforeValidator(as_path)]
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -36,55 +36,48 @@ def record(cls: type[T]) -> type[T]:
     """Make a class a frozen dataclass whose fields are validated; a wrong one raises ``InputError`` in one sentence."""
     made: type[T] = validated(frozen=True, config=ConfigDict(extra="forbid"))(cls)  # type: ignore[assignment]
     build: Callable[..., None] = made.__init__
+    known = [one.name for one in fields(made)]  # type: ignore[arg-type]
 
     @wraps(build)
     def construct(self: T, *arguments: Any, **named: Any) -> None:
         try:
             build(self, *arguments, **named)
         except ValidationError as error:
-            raise refusal_of(error, cls) from None
+            raise refusal_of(error, name=cls.__name__, known=known) from None
 
     made.__init__ = construct  # type: ignore[assignment]
     return made
 
 
-def refusal_of(error: ValidationError, cls: type) -> CalibrantError:
-    """Return what pydantic found wrong with a record as one sentence: an unknown key first, with the nearest known one."""
+def refusal_of(error: ValidationError, *, name: str, known: Sequence[str]) -> CalibrantError:
+    """Return what pydantic found wrong with a record of these fields as one sentence: an unknown key first."""
     found = error.errors()
     first = next((one for one in found if one["type"] == "unexpected_keyword_argument"), found[0])
-    place = [fields(cls)[key].name if at == 0 and isinstance(key, int) else key for at, key in enumerate(first["loc"])]  # type: ignore[arg-type]
+    place = [known[key] if at == 0 and isinstance(key, int) else key for at, key in enumerate(first["loc"])]
     path = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in place).removeprefix(".")
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, CalibrantError):
         return cause.at(path) if path else cause  # type: ignore[no-any-return]
-    if first["type"] == "unexpected_keyword_argument":
-        known = [one.name for one in fields(_class_at(cls, place[:-1]))]
-        near = get_close_matches(str(place[-1]), known, n=1)
-        remedy = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
-        return refuse(f"a key of {path.rpartition('.')[0] or cls.__name__}", shown(place[-1]), remedy)
     if first["type"] == "missing":
         return InputError(f"{path}", "none", "write it")
+    if first["type"] == "unexpected_keyword_argument":
+        near = get_close_matches(str(place[0]), known, n=1)
+        remedy = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
+        if len(place) > 1:  # of a record inside
+            remedy = "the page A study file names all keys"
+        return refuse(f"a key of {path.rpartition('.')[0] or name}", shown(place[-1]), remedy)
     wanted = first["msg"].removeprefix("Input should be ")
     return refuse(f"{path} to be {wanted}", shown(first["input"]), "correct it")
 
 
-def _class_at(cls: type, place: Sequence[int | str]) -> type:
-    """Return the class of the record at a place inside a record of ``cls``."""
-    for key in place:
-        if isinstance(key, str):
-            hint = get_type_hints(cls)[key]
-            cls = next(one for one in (hint, *get_args(hint)) if is_dataclass(one))  # type: ignore[assignment]
-    return cls
-
-
-def check_once(values: Sequence[Any], *, name: str) -> None:
+def require_once(values: Sequence[Any], *, name: str) -> None:
     """Raise if one of ``values`` occurs twice.
 
     Raises:
         InputError: With the first such value.
 
     Examples:
-        >>> check_once([0, 1], name="seeds")
+        >>> require_once([0, 1], name="seeds")
     """
     twice = next((value for value in values if values.count(value) > 1), None)
     if twice is not None:

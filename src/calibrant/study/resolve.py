@@ -8,8 +8,6 @@ from torch import nn
 
 from calibrant import binning, losses
 from calibrant._core.config import build, find_class
-from calibrant._files import error_boundary
-from calibrant.errors import InputError
 from calibrant.study import models
 
 
@@ -24,7 +22,6 @@ def make_loss(table: Mapping[str, Any], *, reduction: str = "mean") -> nn.Module
         >>> make_loss({"type": "FocalLoss", "gamma": 3.0})
         FocalLoss(gamma=3.0)
     """
-    find_class(table.get("type"), families=[losses], importable=True)  # a binning stands among a loss's arguments alone
     made: nn.Module = build({"reduction": reduction, **table}, families=[losses, binning], importable=True)
     return made
 
@@ -40,22 +37,13 @@ def make_model(table: Mapping[str, Any], *, sizes: Mapping[str, Any]) -> nn.Modu
         >>> make_model({"type": "MLP", "hidden": []}, sizes={"classes": 2, "inputs": 3}).classifier
         Linear(in_features=3, out_features=2, bias=True)
     """
-    asked = inspect.signature(_class_of(table)).parameters
+    asked = inspect.signature(model_class(table)).parameters
     # a size that the recipe sets itself wins over that of the data
     own = {name: size for name, size in sizes.items() if name in asked}
     made: nn.Module = build({**own, **table}, families=[models], importable=True)
     return made
 
 
-def find_model(table: Mapping[str, Any]) -> None:
-    """Raise if a table's network is unknown or does not accept its arguments, without building it."""
-    arguments = {key: value for key, value in table.items() if key != "type"}
-    of_class = f"arguments of {table.get('type')}"
-    with error_boundary(
-        of_class, f"{arguments}", "correct them", kind=InputError
-    ):  # also of a class in C without a signature
-        inspect.signature(_class_of(table)).bind_partial(**arguments)
-
-
-def _class_of(table: Mapping[str, Any]) -> Any:
+def model_class(table: Mapping[str, Any]) -> Any:
+    """Return the class of a table's network, without building it."""
     return find_class(table.get("type"), families=[models], importable=True)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -20,8 +21,8 @@ from calibrant.study.store import Store
 from calibrant.study.train import training
 
 HALVING = 2  # divisor of the number of concurrent trainings each time their device runs out of memory
-QUIET_END = (signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends a worker without a traceback: what it finished is on disk
 MAX_DEATHS = 3  # times in a row that processes of trainings may die before the study raises
+LOOK_EVERY = 1.0  # seconds between looks at the epochs that workers have finished
 
 
 class MemoryShortageError(FitError):
@@ -51,7 +52,7 @@ def run_study(study: Study, store: Store, *, workers: int = 1, accelerator: str 
     Args:
         study: The study.
         store: Where runs are stored.
-        workers: Number of processes; with 1 trainings run in this process and every epoch is reported.
+        workers: Number of processes; with 1 trainings run in this process.
         accelerator: Lightning Fabric's accelerator.
 
     Raises:
@@ -69,9 +70,9 @@ def run_study(study: Study, store: Store, *, workers: int = 1, accelerator: str 
             done += 1
             yield Step(cell, cell.recipe.training.epochs, done, total)
         return
-    for cell in _in_processes(waiting, store, workers=workers, accelerator=accelerator):
-        done += 1
-        yield Step(cell, cell.recipe.training.epochs, done, total)
+    for cell, reached in _in_processes(waiting, store, workers=workers, accelerator=accelerator):
+        done += reached is None
+        yield Step(cell, cell.recipe.training.epochs if reached is None else reached, done, total)
 
 
 def unfinished(study: Study, store: Store, *, inside_workers: bool) -> tuple[list[Cell], int]:
@@ -90,9 +91,7 @@ def unfinished(study: Study, store: Store, *, inside_workers: bool) -> tuple[lis
     check_folders(left.values())
     devices = max((cell.recipe.training.devices for cell in left.values()), default=1)
     if inside_workers and devices > 1:
-        raise InputError(
-            "devices = 1 with several workers or Ray", f"{devices}", "run it with one worker on this machine"
-        )
+        raise InputError("devices = 1 with several workers or Ray", str(devices), "run it with one worker here")
     return list(left.values()), len(cells)
 
 
@@ -110,9 +109,7 @@ def execute(recipe: Recipe, store: Store, *, accelerator: str = "auto") -> Itera
         accelerator: Lightning Fabric's accelerator.
     """
     with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", module="lightning"
-        )  # about data loaders and clusters, which are not used here
+        warnings.filterwarnings("ignore", module="lightning")  # about loaders and clusters, which are not used here
         try:
             outcome = yield from training(recipe, checkpoint=store.checkpoint(recipe), accelerator=accelerator)
         except BaseException as error:
@@ -128,31 +125,41 @@ def execute(recipe: Recipe, store: Store, *, accelerator: str = "auto") -> Itera
         store.save(recipe, outcome)
 
 
-def _in_processes(cells: list[Cell], store: Store, *, workers: int, accelerator: str) -> Iterator[Cell]:
-    """Yield the cells as their runs finish; if a process dies, its unfinished runs are retried."""
+def _in_processes(
+    cells: list[Cell], store: Store, *, workers: int, accelerator: str
+) -> Iterator[tuple[Cell, int | None]]:
+    """Yield the cells with their finished epochs, or None when their runs finish; unfinished runs of a dead process are retried."""
     context = multiprocessing.get_context("spawn")
     left = {cell.recipe.fingerprint: cell for cell in cells}
     deaths = 0  # consecutive ones: a pool that dies names none of its runs
     while left:
-        workers = min(workers, len(left))
-        with ProcessPoolExecutor(workers, mp_context=context, initializer=signal.signal, initargs=QUIET_END) as pool:
-            futures = {pool.submit(run_whole, cell.recipe, store, accelerator): cell for cell in left.values()}
+        workers, waiting = min(workers, len(left)), list(left.values())
+        # shared without a lock, which a worker that is killed could keep
+        epochs, seen = context.RawArray("l", len(waiting)), [0] * len(waiting)
+        with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(epochs,)) as pool:
+            futures = {
+                pool.submit(_run_and_count, cell.recipe, store, accelerator, place): cell
+                for place, cell in enumerate(waiting)
+            }
             try:
                 while futures:
-                    for future in wait(futures, return_when=FIRST_COMPLETED).done:
+                    for place, cell in enumerate(waiting):
+                        if epochs[place] != seen[place] and cell.recipe.fingerprint in left:
+                            seen[place] = epochs[place]
+                            yield cell, seen[place]
+                    for future in wait(futures, LOOK_EVERY, return_when=FIRST_COMPLETED).done:
                         cell = futures.pop(future)
                         future.result()
                         del left[cell.recipe.fingerprint]
                         deaths = 0
-                        yield cell
+                        yield cell, None
             except BrokenProcessPool as error:
                 deaths += 1
                 if deaths == MAX_DEATHS:
                     wanted = f"{workers} trainings at a time to finish"
                     got = f"{MAX_DEATHS} deaths of their processes in a row, with none finished between"
-                    raise FitError(
-                        wanted, got, "check memory, then run the study again: finished runs are kept"
-                    ) from error
+                    remedy = "check memory, then run the study again: finished runs are kept"
+                    raise FitError(wanted, got, remedy) from error
             except MemoryShortageError:
                 if workers == 1:
                     raise
@@ -165,10 +172,20 @@ def _in_processes(cells: list[Cell], store: Store, *, workers: int, accelerator:
                 pool.shutdown(wait=True, cancel_futures=True)
         for name in [name for name, cell in left.items() if store.finished(cell.recipe)]:
             deaths = 0
-            yield left.pop(name)  # finished, but its future was lost with the pool
+            yield left.pop(name), None  # finished, but its future was lost with the pool
 
 
-def run_whole(recipe: Recipe, store: Store, accelerator: str) -> None:
-    """Run a recipe to its end, in a worker."""
-    for _ in execute(recipe, store, accelerator=accelerator):
-        pass
+_epochs: Any = None  # of a worker: the finished epochs of every training of its pool
+
+
+def _begin(epochs: Any) -> None:
+    """Begin a worker: Ctrl-C ends it without a traceback, since what it finished is on disk."""
+    global _epochs
+    _epochs = epochs
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _run_and_count(recipe: Recipe, store: Store, accelerator: str, place: int) -> None:
+    """Run a recipe to its end in a worker, and write its finished epochs where the main process sees them."""
+    for epoch in execute(recipe, store, accelerator=accelerator):
+        _epochs[place] = epoch

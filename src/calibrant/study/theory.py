@@ -1,6 +1,6 @@
 """The theory's figures as numbers: Figures 1 to 7 of Komisarenko & Kull (2024) and Figure A.1 of Mukhoti et al. (2020)."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from calibrant.scores import FocalScore, LogScore
-from calibrant.study.panels import Arrows, Drawing, Heat, Isolines, Line, Panel, Plot
+from calibrant.study.panels import Arrows, Drawing, Heat, Isolines, Line, Plot
 from calibrant.theory import (
     SLOPE_BOUND_LIMIT,
     TemperatureFit,
@@ -31,15 +31,15 @@ def proper_part_figure() -> Drawing:
     """Return Figure 1: the proper part with focal loss and cross-entropy; the binary calibration map."""
     p = torch.linspace(0.005, 0.995, 199, dtype=torch.float64)
     rows = torch.stack([p, 1 - p], dim=1).log()
-    curves = [Line("cross-entropy", floats(p), floats(-p.log()), group=0)]
+    curves = [Line("cross-entropy", p, -p.log(), group=0)]
     for group, gamma in enumerate((0.5, 3.0), start=1):
         score = FocalScore(gamma)
         focal, proper = score.value(rows[:, 0], rows[:, 1]), proper_part(score, rows)[:, 0]
-        curves.append(Line(f"focal, γ = {gamma:g}", floats(p), floats(focal), style="dashed", group=group))
-        curves.append(Line(f"its proper part, γ = {gamma:g}", floats(p), floats(proper), group=group))
+        curves.append(Line(f"focal, γ = {gamma:g}", p, focal, style="dashed", group=group))
+        curves.append(Line(f"its proper part, γ = {gamma:g}", p, proper, group=group))
     q = torch.linspace(0, 1, 201, dtype=torch.float64)
     maps = [
-        Line(f"γ = {gamma:g}".replace("-", "−"), floats(q), floats(_binary_map(q, gamma)), group=group)
+        Line(f"γ = {gamma:g}".replace("-", "−"), q, _binary_map(q, gamma), group=group)
         for gamma, group in ((-0.5, 3), (0.5, 1), (1.0, 4), (3.0, 2), (5.0, 5))
     ]
     panels = (
@@ -50,7 +50,7 @@ def proper_part_figure() -> Drawing:
         "Focal loss equals a proper loss applied after a map that raises confidence. Left: for p < ½ the proper part is lower "
         "than focal loss, for p > ½ higher. Right: that map in two classes; γ < 0 lowers confidence."
     )
-    return _theory_drawing("proper-part", "Komisarenko & Kull 2024, Figure 1", caption, panels, {})
+    return Drawing("proper-part", "Komisarenko & Kull 2024, Figure 1", caption, panels)
 
 
 def binary_fit_figure() -> Drawing:
@@ -61,9 +61,9 @@ def binary_fit_figure() -> Drawing:
     for group, (gamma, printed) in enumerate(((0.5, 0.76), (3.0, 0.36))):
         nearest = 1 / fit.inverse_temperatures[fit.gammas.index(gamma)]
         curves += [
-            Line(f"focal map, γ = {gamma:g}", floats(s), floats(focal_logit(s, gamma)), group=group),
-            Line(f"nearest T = {nearest:.2f}", floats(s), floats(s / nearest), style="dashed", group=group),
-            Line(f"printed T = {printed}", floats(s), floats(s / printed), style="dotted", group=group),
+            Line(f"focal map, γ = {gamma:g}", s, focal_logit(s, gamma), group=group),
+            Line(f"nearest T = {nearest:.2f}", s, s / nearest, style="dashed", group=group),
+            Line(f"printed T = {printed}", s, s / printed, style="dotted", group=group),
         ]
         facts[f"nearest_T_gamma_{gamma:g}"] = nearest
     panels = (_line_panel(fit), Plot("logit scale", "logit of q", "logit of p", tuple(curves)), _error_panel(fit))
@@ -72,49 +72,35 @@ def binary_fit_figure() -> Drawing:
         f"rounding; the printed error bound of 1e-3 is exceeded (largest here {max(fit.errors):.2e}). The printed "
         f"T = 0.36 for γ = 3 belongs to γ near 2: the nearest is {facts['nearest_T_gamma_3']:.3f}."
     )
-    return _theory_drawing("binary-fit", "Komisarenko & Kull 2024, Figure 2", caption, panels, facts | _line_facts(fit))
+    return Drawing("binary-fit", "Komisarenko & Kull 2024, Figure 2", caption, panels, facts=facts | _line_facts(fit))
 
 
 def bounds_figure() -> Drawing:
     """Return Figure 3: temperatures that bound the binary map, proven and measured, and their difference."""
-    gammas = floats(torch.arange(0.1, 10.05, 0.1, dtype=torch.float64))
-    tight_gammas = tuple(gamma for gamma in gammas if gamma <= SLOPE_BOUND_LIMIT)
+    gammas = [step / 10 for step in range(1, 101)]
+    some = gammas[4::5]
+    tight_gammas = [gamma for gamma in gammas if gamma <= SLOPE_BOUND_LIMIT]
     proven = [temperature_bounds(gamma) for gamma in gammas]
     tight = [temperature_bounds(gamma, tight=True) for gamma in tight_gammas]
-    measured = [measured_temperature_bounds(gamma, step=0.01) for gamma in gammas]
-    some = slice(4, None, 5)
-    sides = (
-        Line("upper: Prop. 3 corrected", gammas, floats(b.high for b in proven), style="dashed", group=0),
-        Line("upper: 1/κ(γ), to γ = 5.635", tight_gammas, floats(b.high for b in tight), style="solid", group=2),
-        Line("measured, |s| ≤ 20", gammas[some], floats(b.high for b in measured[some]), style="points", group=1),
-        Line("lower: 1/(γ + 1)", gammas, floats(b.low for b in proven), style="solid", group=0),
-        Line("", gammas[some], floats(b.low for b in measured[some]), style="points", group=1),
+    measured = [measured_temperature_bounds(gamma, step=0.01) for gamma in some]
+    sides = [
+        Line("upper: Prop. 3 corrected", gammas, [b.high for b in proven], style="dashed", group=0),
+        Line("upper: 1/κ(γ), to γ = 5.635", tight_gammas, [b.high for b in tight], style="solid", group=2),
+        Line("measured, |s| ≤ 20", some, [b.high for b in measured], style="points", group=1),
+        Line("lower: 1/(γ + 1)", gammas, [b.low for b in proven], style="solid", group=0),
+        Line("", some, [b.low for b in measured], style="points", group=1),
+    ]
+    widths = [
+        Line("Prop. 3 corrected", gammas, [b.width for b in proven], style="dashed", group=0),
+        Line("with 1/κ(γ), to γ = 5.635", tight_gammas, [b.width for b in tight], style="solid", group=2),
+        Line("measured, |s| ≤ 20", some, [b.width for b in measured], style="points", group=1),
+    ]
+    at_4, tight_4, found_4 = (
+        temperature_bounds(4.0),
+        temperature_bounds(4.0, tight=True),
+        measured_temperature_bounds(4.0),
     )
-    widths = (
-        Line("Prop. 3 corrected", gammas, floats(b.width for b in proven), style="dashed", group=0),
-        Line("with 1/κ(γ), to γ = 5.635", tight_gammas, floats(b.width for b in tight), style="solid", group=2),
-        Line("measured, |s| ≤ 20", gammas[some], floats(b.width for b in measured[some]), style="points", group=1),
-    )
-    facts = _bound_facts()
-    panels = (
-        Plot("temperatures that bound the map", "γ", "T", sides, log=True),
-        Plot("width of the bounds", "γ", "upper T − lower T", widths),
-    )
-    caption = (
-        "Temperatures that bound the binary map. Proposition 3 is printed with the logit divided by γ + 1 where it must be "
-        "multiplied. The upper bound can be tightened to 1/κ(γ), κ the slope of the map at 0, for γ ≤ 5.635 only. "
-        f"At γ = 4: {facts['proven_low_gamma_4']:.3f} to {facts['proven_high_gamma_4']:.3f} proven, "
-        f"{facts['measured_low_gamma_4']:.4f} to {facts['measured_high_gamma_4']:.4f} measured "
-        "(printed: 0.206 to 0.218; 0.206 belongs to |s| of about 11)."
-    )
-    return _theory_drawing("bounds", "Komisarenko & Kull 2024, Figure 3", caption, panels, facts)
-
-
-def _bound_facts() -> dict[str, float]:
-    """Return the bounds at γ = 4 that the paper prints, as proven, tightened, measured and printed."""
-    at_4, tight_4 = temperature_bounds(4.0), temperature_bounds(4.0, tight=True)
-    found_4 = measured_temperature_bounds(4.0)
-    return {
+    facts = {
         "proven_low_gamma_4": at_4.low,
         "proven_high_gamma_4": at_4.high,
         "tight_high_gamma_4": tight_4.high,
@@ -124,6 +110,17 @@ def _bound_facts() -> dict[str, float]:
         "printed_measured_high_gamma_4": 0.218,
         "slope_bound_limit": SLOPE_BOUND_LIMIT,
     }
+    panels = (
+        Plot("temperatures that bound the map", "γ", "T", sides, log=True),
+        Plot("width of the bounds", "γ", "upper T − lower T", widths),
+    )
+    caption = (
+        "Temperatures that bound the binary map. Proposition 3 is printed with the logit divided by γ + 1 where it must be "
+        "multiplied. The upper bound can be tightened to 1/κ(γ), κ the slope of the map at 0, for γ ≤ 5.635 only. "
+        f"At γ = 4: {at_4.low:.3f} to {at_4.high:.3f} proven, {found_4.low:.4f} to {found_4.high:.4f} measured "
+        "(printed: 0.206 to 0.218; 0.206 belongs to |s| of about 11)."
+    )
+    return Drawing("bounds", "Komisarenko & Kull 2024, Figure 3", caption, panels, facts=facts)
 
 
 def _several_classes_figure(classes: Literal[3, 4]) -> Drawing:
@@ -140,7 +137,7 @@ def _several_classes_figure(classes: Literal[3, 4]) -> Drawing:
     }[classes]
     name = {3: "three-classes", 4: "four-classes"}[classes]
     source = f"Komisarenko & Kull 2024, {'Figure 6' if classes == 3 else '§3.3 (no figure)'}"
-    return _theory_drawing(name, source, caption, (_line_panel(fit), _error_panel(fit)), _line_facts(fit))
+    return Drawing(name, source, caption, (_line_panel(fit), _error_panel(fit)), facts=_line_facts(fit))
 
 
 def minimisers_figure() -> Drawing:
@@ -153,7 +150,7 @@ def minimisers_figure() -> Drawing:
     for group, gamma in enumerate((0.0, 1.0, 2.0, 3.0, 5.0)):
         q = inverse_calibration_map(FocalScore(gamma), rows).exp()[:, 0]
         label = "γ = 0: cross-entropy" if gamma == 0 else f"γ = {gamma:g}"
-        curves.append(Line(label, floats(eta), floats(q), group=group))
+        curves.append(Line(label, eta, q, group=group))
         facts[f"minimiser_eta_0.8_gamma_{gamma:g}"] = float(q[eta == 0.8])
     title = "minimiser of the expected focal loss"
     panel = Plot(title, "true probability η", "minimiser q", tuple(curves))
@@ -161,7 +158,7 @@ def minimisers_figure() -> Drawing:
         "The probability that minimises the expected focal loss where the true probability is η: the larger γ, the nearer "
         f"to one half. At η = 0.8 and γ = 2 it is {facts['minimiser_eta_0.8_gamma_2']:.3f}."
     )
-    return _theory_drawing("minimisers", "Mukhoti et al. 2020, Figure A.1", caption, (panel,), facts)
+    return Drawing("minimisers", "Mukhoti et al. 2020, Figure A.1", caption, (panel,), facts=facts)
 
 
 def _binary_map(q: Tensor, gamma: float) -> Tensor:
@@ -175,30 +172,26 @@ def _fitted_temperatures(classes: Literal[2, 3, 4]) -> TemperatureFit:
 
 
 def _line_panel(fit: TemperatureFit) -> Plot:
-    ends = (0.0, 10.0)
-    lines = []
-    named = ((fit.line(), "fitted here", "solid"), (_PRINTED_LINES[fit.classes], "printed", "dashed"))
+    lines = [Line("nearest 1/T", fit.gammas, fit.inverse_temperatures, style="points", group=0)]
+    named = (fit.line(), "fitted here", "solid"), (_PRINTED_LINES[fit.classes], "printed", "dashed")
     for group, ((slope, intercept), origin, style) in enumerate(named):
-        y = tuple(slope * gamma + intercept for gamma in ends)
+        ends = [intercept, 10 * slope + intercept]
         label = f"{origin}: {slope:.2f} γ + {intercept:.2f}"
-        lines.append(Line(label, ends, y, style=style, group=group))
-    points = Line("nearest 1/T", fit.gammas, fit.inverse_temperatures, style="points", group=0)
-    return Plot(f"nearest temperature, K = {fit.classes}", "γ", "1/T", (points, *lines))
+        lines.append(Line(label, [0.0, 10.0], ends, style=style, group=group))
+    return Plot(f"nearest temperature, K = {fit.classes}", "γ", "1/T", lines)
 
 
 def _error_panel(fit: TemperatureFit) -> Plot:
     curves = [Line("at the nearest T", fit.gammas, fit.errors, group=0)]
-    printed = _PRINTED_ERRORS.get(fit.classes)
-    if printed is not None:
-        curves.append(Line(f"printed: up to {printed:g}", (0.0, 10.0), (printed, printed), style="dashed", group=1))
-    return Plot(f"largest difference, K = {fit.classes}", "γ", "probability", tuple(curves))
+    if printed := _PRINTED_ERRORS.get(fit.classes):
+        curves.append(Line(f"printed: up to {printed:g}", [0.0, 10.0], [printed, printed], style="dashed", group=1))
+    return Plot(f"largest difference, K = {fit.classes}", "γ", "probability", curves)
 
 
 def _line_facts(fit: TemperatureFit) -> dict[str, float]:
     slope, intercept = fit.line()
-    printed: Sequence[float] = _PRINTED_LINES[fit.classes]
+    printed, worst = _PRINTED_LINES[fit.classes], max(fit.errors)
     facts = {"slope": slope, "intercept": intercept, "printed_slope": printed[0], "printed_intercept": printed[1]}
-    worst = max(fit.errors)
     return facts | {"largest_error": worst, "at_gamma": fit.gammas[fit.errors.index(worst)]}
 
 
@@ -217,21 +210,19 @@ def isolines_figure() -> Drawing:
         "proper part of focal, γ = 1": proper_part(FocalScore(1.0), rows.log()) @ truth,
         "proper part of focal, γ = 3": proper_part(FocalScore(3.0), rows.log()) @ truth,
     }
-    panels = []
-    largest = 0.0
+    panels, distances = [], []
     for title, risk in risks.items():
         levels = torch.quantile(risk, torch.tensor(_PERCENTILES, dtype=torch.float64) / 100)
-        least = rows[risk.argmin()]
-        panels.append(Isolines(title, float_rows(rows), floats(risk), _PERCENTILES, floats(levels), _TRUTH))
-        largest = max(largest, float((least - truth).abs().max()))
+        panels.append(Isolines(title, rows, risk, dict(zip(_PERCENTILES, levels.tolist(), strict=True)), truth))
+        distances.append(float((rows[risk.argmin()] - truth).abs().max()))
     caption = (
         "Contours of the expected loss of a prediction where the true distribution is (0.55, 0.30, 0.15), the dot, at the 3rd, "
         "12th and 20th percentile over the simplex. All four losses are proper, so each has its minimum at the dot. The "
         "contours of the Brier score are circles, those of cross-entropy ovals; those of the proper part of focal loss are "
         "rounded triangles, more clearly for larger γ."
     )
-    facts = {"largest_distance_of_a_minimum_on_the_grid": largest}
-    return _theory_drawing("isolines", "Komisarenko & Kull 2024, Figure 4", caption, panels, facts)
+    facts = {"largest_distance_of_a_minimum_on_the_grid": max(distances)}
+    return Drawing("isolines", "Komisarenko & Kull 2024, Figure 4", caption, panels, facts=facts)
 
 
 def arrows_figure() -> Drawing:
@@ -241,37 +232,34 @@ def arrows_figure() -> Drawing:
     for gamma in (1.0, 3.0):
         temperature = nearest_temperature(3, gamma)
         facts[f"nearest_T_gamma_{gamma:g}"] = temperature
-        ends = focal_map(starts.log(), gamma).exp(), torch.softmax(starts.log() / temperature, dim=1)
-        titles = f"focal map, γ = {gamma:g}", f"temperature, T = {temperature:.2f}"
-        mapped.append(Arrows(titles[0], float_rows(starts), float_rows(ends[0])))
-        tempered.append(Arrows(titles[1], float_rows(starts), float_rows(ends[1])))
+        mapped.append(Arrows(f"focal map, γ = {gamma:g}", starts, focal_map(starts.log(), gamma).exp()))
+        scaled = torch.softmax(starts.log() / temperature, dim=1)
+        tempered.append(Arrows(f"temperature, T = {temperature:.2f}", starts, scaled))
     caption = (
         "Each arrow leads from a prediction to its image under the map. The nearest temperatures are "
         f"{facts['nearest_T_gamma_1']:.3f} and {facts['nearest_T_gamma_3']:.3f}; the printed 0.81 and 0.46 belong to "
         "γ = 0.5 and γ = 2."
     )
-    panels = (*mapped, *tempered)
-    return _theory_drawing("arrows", "Komisarenko & Kull 2024, Figure 5", caption, panels, facts)
+    return Drawing("arrows", "Komisarenko & Kull 2024, Figure 5", caption, (*mapped, *tempered), facts=facts)
 
 
 def difference_figure() -> Drawing:
     """Return Figure 7: the focal map's top probability minus that of its nearest temperature scaling."""
     rows = _grid(60)
-    panels: list[Heat] = []
-    facts: dict[str, float] = {}
+    panels, facts = [], dict[str, float]()
     for gamma in (0.5, 2.0):
         temperature = nearest_temperature(3, gamma)
         change = focal_map(rows.log(), gamma).exp() - torch.softmax(rows.log() / temperature, dim=1)
         top = change.gather(1, rows.argmax(dim=1, keepdim=True))[:, 0]
         title = f"γ = {gamma:g}, T = {temperature:.3f}"
-        panels.append(Heat(title, float_rows(rows), floats(top), "focal − temperature"))
+        panels.append(Heat(title, rows, top, "focal − temperature"))
         facts |= {f"lowest_gamma_{gamma:g}": float(top.min()), f"highest_gamma_{gamma:g}": float(top.max())}
     caption = (
         "The top probability after the focal map minus that after the nearest temperature scaling. Along the edges, "
         "where one probability is near 0, the focal map is more confident; between the centre and the corners it is less "
         "confident. (The printed title and caption have opposite signs; this is focal minus temperature.)"
     )
-    return _theory_drawing("difference", "Komisarenko & Kull 2024, Figure 7", caption, panels, facts)
+    return Drawing("difference", "Komisarenko & Kull 2024, Figure 7", caption, panels, facts=facts)
 
 
 def _grid(steps: int, *, inside: bool = False) -> Tensor:
@@ -281,21 +269,6 @@ def _grid(steps: int, *, inside: bool = False) -> Tensor:
     counts = torch.stack([i[kept], j[kept], steps - i[kept] - j[kept]], dim=1).double()
     shift = 1 / 3 if inside else 0.0
     return (counts + shift) / (steps + 3 * shift)
-
-
-def _theory_drawing(name: str, source: str, caption: str, panels: Sequence[Panel], facts: dict[str, float]) -> Drawing:
-    return Drawing(name, source, caption, tuple(panels), {1: 1, 3: 3}.get(len(panels), 2), facts)
-
-
-def floats(values: Tensor | Iterable[float]) -> tuple[float, ...]:
-    """Return ``values`` as Python floats."""
-    listed = values.tolist() if isinstance(values, Tensor) else list(values)
-    return tuple(float(value) for value in listed)
-
-
-def float_rows(values: Tensor) -> tuple[tuple[float, ...], ...]:
-    """Return a matrix as tuples of Python floats."""
-    return tuple(floats(row) for row in values)
 
 
 # Name → the figure's numbers; those with fits take some seconds.

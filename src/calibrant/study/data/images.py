@@ -33,7 +33,7 @@ from calibrant.study.data._split import (
     split_rows,
 )
 from calibrant.study.data.corruptions import CORRUPTIONS
-from calibrant.study.record import Flag, Natural, Place, Size, Text, record
+from calibrant.study.record import Flag, Natural, Size, Text, record
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -348,7 +348,7 @@ class Images(DataSet):
     outside = (*DataSet.outside, *CORRUPTIONS, *SMALL)
 
     name: Text
-    folder: Place | None = None
+    folder: Path | None = None
     split: Literal["mukhoti", "wang", "plain", "per-class"] | None = None
     split_seed: Annotated[Natural, Field(lt=2**32)] = 1  # of NumPy's legacy generator
     validation: Size | None = None

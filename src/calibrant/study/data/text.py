@@ -17,7 +17,7 @@ from torch import Tensor
 from calibrant._files import error_boundary
 from calibrant.errors import FileFormatError, InputError, optional
 from calibrant.study.data._split import CPU, DataSet, Fold, Indices, TensorSplit, data_folder, split_rows
-from calibrant.study.record import Flag, Place, Size, Text, record
+from calibrant.study.record import Flag, Size, Text, record
 
 Node = list[Any]  # [label, word] or [label, left, right]
 
@@ -213,10 +213,10 @@ class Treebank(Texts):
         length: Number of tokens that are kept, from the beginning; 128 if left out.
     """
 
-    folder: Place
+    folder: Path
     train: Size | None = None
     classes: Literal[2, 3] = 2
-    glove: Place | None = None
+    glove: Path | None = None
     tokenizer: Text | None = None
     length: Length | None = None
 
@@ -287,7 +287,7 @@ class Newsgroups(Texts):
         tokenizer: As for the treebank.
     """
 
-    folder: Place
+    folder: Path
     vocabulary: Size = 20_000
     length: Length | None = None
     words: Literal["first", "keras"] = "first"
@@ -295,7 +295,7 @@ class Newsgroups(Texts):
     headers: Flag = True
     validation: Size = 900
     train: Size | None = None
-    glove: Place | None = None
+    glove: Path | None = None
     tokenizer: Text | None = None
 
     def __post_init__(self) -> None:
