@@ -4,6 +4,7 @@ The modules of the commands import what computes inside their functions, so that
 user is one sentence on stderr and exit code 2.
 """
 
+import gc
 import io
 import os
 import sys
@@ -38,6 +39,7 @@ class Commands(TyperGroup):
 
     def main(self, *words: Any, standalone_mode: bool = True, **extra: Any) -> Any:
         """Run the command line; in standalone mode leave with its exit code."""
+        gc.set_threshold(100_000)  # importing PyTorch makes millions of objects, in which nothing is garbage
         extra["standalone_mode"] = False  # errors then come here instead of being shown
         if not standalone_mode:
             return super().main(*words, **extra)

@@ -74,8 +74,6 @@ def gap_band(table: BinTable, factor: float, *, level: float) -> Interval:
         >>> round(band.estimate, 4), round(band.high, 3)
         (0.0318, 0.091)
     """
-    from scipy.special import gammaln
-
     some = (table.noise > 0) & (table.sum_p > 0)  # elsewhere outcomes are certain
     if not bool(some.any()):
         return Interval(0.0, 0.0, 0.0, level, "no uncertain outcome")
@@ -85,7 +83,8 @@ def gap_band(table: BinTable, factor: float, *, level: float) -> Interval:
     miss = np.clip(v / expected, 1e-300, 1.0)  # 1 − q
     hit = np.clip(1 - miss, 1e-300, 1.0)
     n, nu = expected / hit, np.floor(expected) + 1
-    log_choose = gammaln(n + 1) - gammaln(nu + 1) - gammaln(np.maximum(n - nu + 1, 1e-3))
+    whole, hits, misses = (torch.from_numpy(x + 1).lgamma().numpy() for x in (n, nu, np.maximum(n - nu, 1e-3 - 1)))
+    log_choose = whole - hits - misses
     deviation = 2 * nu * miss * np.exp(log_choose + nu * np.log(hit) + (n - nu) * np.log(miss))
     deviation = np.minimum(deviation, np.sqrt(v))  # of trials that are not whole the formula is approximate
     third = v * np.sqrt(8 / math.pi * v + 1) - 3 * deviation * v + 2 * deviation**3
