@@ -131,7 +131,7 @@ def test_small_groups_are_left_out_and_counted() -> None:
     assert [row.group for row in found.rows] == ["x = many"]
     assert found.left_out == 1
     none = subgroups(data, columns, minimum=5000)
-    assert (none.rows, none.p_value, none.verdict) == ((), 1.0, "There is no group with enough rows.")
+    assert (none.rows, none.p_value, none.verdict) == ((), 1.0, "There is no group with enough rows and events.")
 
 
 def test_numbers_are_cut_and_missing_ones_are_a_group() -> None:

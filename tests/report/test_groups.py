@@ -92,7 +92,7 @@ def test_without_large_groups_or_columns_it_says_so() -> None:
     ("by", "words"),
     [
         (["town"], "expected features out of those of the predictions for 'town', got 'age', 'name', 'site'"),
-        (["name"], "categories in 'name'"),
+        (["name"], "at most 2,000 groups"),
         ({"cell": [1, 2]}, "the feature 'cell'"),
     ],
 )

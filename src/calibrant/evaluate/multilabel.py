@@ -5,7 +5,7 @@ The labels of one row are never taken for independent: rows, or their groups, ar
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -13,12 +13,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calibrant._core.check import refuse
-from calibrant._core.notebook import to_html
 from calibrant._core.warn import warn_user
 from calibrant.data.multilabel import MultiLabel
 from calibrant.data.pairs import Pairs
 from calibrant.errors import NoIntervalError, ZeroProbabilityWarning
-from calibrant.evaluate.subgroups import Subgroup, TestedPart, subgroups, verdict_on
+from calibrant.evaluate.subgroups import TestedPart, TestedParts, subgroups
 from calibrant.metrics import ECE
 from calibrant.statistics import interval, null_band
 from calibrant.statistics.means import Interval, mean_interval
@@ -37,10 +36,10 @@ class MultiLabelRow:
         value: Its value.
         low: Lower end of its interval, or None where none is known to cover.
         high: Upper end, or None.
-        null_mean: Of the macro ECE: its mean over perfectly calibrated models with these probabilities, which finite samples
-            do not reach 0; None for the others.
         n: Rows.
         labels: L.
+        null_mean: Of the macro ECE: its mean over perfectly calibrated models with these probabilities, which finite samples
+            do not reach 0; None for the others.
         refused: Why there is no interval, or None.
     """
 
@@ -49,9 +48,9 @@ class MultiLabelRow:
     value: float
     low: float | None
     high: float | None
-    null_mean: float | None
     n: int
     labels: int
+    null_mean: float | None = None
     refused: str | None = None
 
 
@@ -81,21 +80,25 @@ def multilabel_panel(
         [('Bias', 'pooled', 0.05), ('Bias', 'macro', 0.05)]
     """
     data = _require_known(predictions)
-    why = _few_events(data) if draws else "left out"
-    rows = []
+    none = _few_events(data) if draws else "left out"
+    rows: list[MultiLabelRow] = []
 
-    def add(
-        metric: str, average: Literal["pooled", "macro"], value: float, found: Interval | str, **more: float
-    ) -> None:
-        low, high, refused = (None, None, found) if isinstance(found, str) else (found.low, found.high, None)
-        null_mean, n, labels = more.get("null_mean"), len(data), len(data.names)
-        rows.append(MultiLabelRow(metric, average, value, low, high, null_mean, n, labels, refused))
+    def add(metric: str, average: Literal["pooled", "macro"], value: float, found: Interval | str, **more: Any) -> None:
+        ends = (None, None) if isinstance(found, str) else (found.low, found.high)
+        more |= {"n": len(data), "labels": len(data.names), "refused": found if isinstance(found, str) else None}
+        rows.append(MultiLabelRow(metric, average, value, *ends, **more))
+
+    def of_scores(scores: Tensor) -> Interval | str:
+        if none or not bool(torch.isfinite(scores).all()):
+            return none or "an infinite log-loss has no interval"
+        return mean_interval(scores, groups=data.groups, weight=data.weights, level=level)
 
     weight, known = data.row_weights, data.known.double()
-    of_label = (weight[:, None] * known).sum(dim=0)  # (L,) weight of the rows in which each label is known
+    of_label = weight @ known  # (L,) weight of the rows in which each label is known
     for metric, terms in label_terms(data).items():
-        means = (weight[:, None] * terms).sum(dim=0) / of_label
-        pooled, macro = float((weight[:, None] * terms).sum() / of_label.sum()), float(means.mean())
+        sums = weight @ terms
+        means = sums / of_label
+        pooled, macro = float(sums.sum() / of_label.sum()), float(means.mean())
         if not math.isfinite(pooled):
             message = (
                 "expected a positive probability of what happened for every label, got 0, so the log-loss is infinite; give "
@@ -107,17 +110,17 @@ def multilabel_panel(
         # varies with the rows.
         of_rows = ((terms - pooled) * known).sum(dim=1) * weight.sum() / of_label.sum()
         of_means = ((terms - means) * known * weight.sum() / of_label).mean(dim=1)
-        add(metric, "pooled", pooled, why or _interval_of(data, pooled + of_rows, level=level))
-        add(metric, "macro", macro, why or _interval_of(data, macro + of_means, level=level))
+        add(metric, "pooled", pooled, of_scores(pooled + of_rows))
+        add(metric, "macro", macro, of_scores(macro + of_means))
 
     every, labels = data.pooled(), [data.label(k) for k in range(len(data.names))]
     try:
-        ends = why or interval(ECE(), every, draws=draws, seed=seed, level=level)
+        ends = none or interval(ECE(), every, draws=draws, seed=seed, level=level)
     except NoIntervalError as error:
         ends = str(error)
     add("ECE", "pooled", ECE()(every), ends)
     # the mean of a sum does not depend on how rows or labels go together
-    null = np.mean([null_band(ECE(), replace(pairs, groups=None), seed=seed).estimate for pairs in labels])
+    null = np.mean([null_band(ECE(), replace(pairs, groups=None)).estimate for pairs in labels])
     why = "more bins than an interval is known for" if draws else "left out"
     add("ECE", "macro", float(np.mean([ECE()(pairs) for pairs in labels])), why, null_mean=float(null))
     return rows
@@ -159,12 +162,6 @@ def _few_events(data: MultiLabel) -> str:
     return ""
 
 
-def _interval_of(data: MultiLabel, scores: Tensor, *, level: float) -> Interval | str:
-    if not bool(torch.isfinite(scores).all()):
-        return "an infinite log-loss has no interval"
-    return mean_interval(scores, groups=data.groups, weight=data.weights, level=level)
-
-
 @dataclass(frozen=True, kw_only=True)
 class LabelRow(TestedPart):
     """The figures of one label; None where there are too few rows.
@@ -188,46 +185,32 @@ class LabelRow(TestedPart):
     p: float | None = None
 
     @property
+    def name(self) -> str:
+        """The label."""
+        return self.label
+
+    @property
     def p_shown(self) -> str:
         """The adjusted p-value as tables show it."""
         p = self.p_adjusted
         return "–" if p is None else "<0.0001" if p < 1e-4 else f"{p:.2g}"
 
 
-@dataclass(frozen=True)
-class LabelTable:
+@dataclass(frozen=True, kw_only=True)
+class LabelTable(TestedParts[LabelRow]):
     """What ``label_table`` found.
 
     Args:
-        rows: One a label, the strongest evidence first; then those with too few rows or expected events to be tested.
-        p_value: Of the worst label: that no label is worse calibrated than chance.
-        level: Of the intervals.
+        rows: One a label.
+        p_value: As in ``TestedParts``.
+        level: As there.
 
     Examples:
-        >>> LabelTable((), 1.0, 0.95).verdict
-        'No label has enough rows and events to be tested.'
+        >>> LabelTable(rows=(), p_value=1.0, level=0.95).verdict
+        'There is no label with enough rows and events.'
     """
 
-    rows: tuple[LabelRow, ...]
-    p_value: float
-    level: float
-
-    _repr_html_ = to_html
-
-    @property
-    def tested(self) -> tuple[LabelRow, ...]:
-        """The labels that were tested."""
-        return tuple(row for row in self.rows if row.p_adjusted is not None)
-
-    @property
-    def verdict(self) -> str:
-        """The result of the test in words."""
-        if not self.tested:
-            return "No label has enough rows and events to be tested."
-        return verdict_on(self.tested, self.tested[0].label, unit="label", few="rare labels", level=self.level)
-
-    def __str__(self) -> str:
-        return self.verdict
+    unit = "label"
 
 
 def label_table(predictions: MultiLabel, *, minimum: int = 100, seed: int = 0, level: float = 0.95) -> LabelTable:
@@ -257,23 +240,23 @@ def label_table(predictions: MultiLabel, *, minimum: int = 100, seed: int = 0, l
         Holm 1979.
     """
     data = _require_known(predictions)
-    figures: list[tuple[LabelRow, Subgroup | None]] = []
-    for k, name in enumerate(data.names):
-        pairs = data.label(k)
-        whole = {"label": np.full(len(pairs), "label")}
-        tested = subgroups(pairs, whole, minimum=minimum, draws=100, seed=seed, level=level).rows
-        figures.append((_label_row(name, pairs, data[data.known[:, k]], k), tested[0] if tested else None))
-    adjusted = iter(holm([tested.p_adjusted for _, tested in figures if tested is not None]))
-    names = ("low", "high", "ece_low", "ece_high", "p", "evidence")
-    rows = [
-        row if one is None else replace(row, p_adjusted=next(adjusted), **{end: getattr(one, end) for end in names})
-        for row, one in figures
+    parts = [data.label(k) for k in range(len(data.names))]
+    tests = [
+        subgroups(pairs, {"label": ["all"] * len(pairs)}, minimum=minimum, draws=100, seed=seed, level=level).rows
+        for pairs in parts
     ]
+    adjusted = iter(holm([found[0].p_adjusted for found in tests if found]))
+    rows = []
+    for k, (name, pairs, found) in enumerate(zip(data.names, parts, tests, strict=True)):
+        row = _label_row(name, pairs, data[data.known[:, k]], k)
+        if found:
+            ends = {end: getattr(found[0], end) for end in ("low", "high", "ece_low", "ece_high", "p", "evidence")}
+            row = replace(row, p_adjusted=next(adjusted), **ends)
+        rows.append(row)
     # what was not tested has no order by evidence
     rows.sort(key=lambda row: (row.p_adjusted is None, row.p_adjusted, row.p, -abs(row.gap)))
-    return LabelTable(
-        tuple(rows), min((row.p_adjusted for row in rows if row.p_adjusted is not None), default=1.0), level
-    )
+    smallest = min((row.p_adjusted for row in rows if row.p_adjusted is not None), default=1.0)
+    return LabelTable(rows=tuple(rows), p_value=smallest, level=level)
 
 
 def _label_row(name: str, pairs: Pairs, rows: MultiLabel, k: int) -> LabelRow:

@@ -1,9 +1,9 @@
 """How columns part rows into groups: categories, bins of numbers, and intersections of several columns."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import reduce
 from itertools import combinations
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -15,48 +15,48 @@ from calibrant.binning import EqualMass
 from calibrant.data.checks import Data
 from calibrant.data.record import Column, check_column
 
+Names: TypeAlias = tuple[
+    tuple[str, str], ...
+]  # what the rows of a group have in common: column and category of each column
+Partition: TypeAlias = tuple[NDArray[np.int64], list[Names]]  # number (N,) of each row's group, and the groups' names
+
 _MAX_GROUPS = 2000
 _MAX_WHOLE = 20  # distinct whole numbers, up to which they are categories
 
 
-@dataclass(frozen=True)
-class Partition:
-    """One way to part the rows: by a column, or by the intersections of several.
+def groups_of(
+    columns: Mapping[str, Column], *, depth: int, bins: int, weights: Tensor | None
+) -> list[tuple[Names, NDArray[np.int64]]]:
+    """Return names and row numbers of the groups by every column, and by every set of up to ``depth`` columns.
 
     Args:
-        code: (N,) int64 part of each row.
-        names: (G,) of each part, one (column, category) a column.
-    """
-
-    code: NDArray[np.int64]
-    names: tuple[tuple[tuple[str, str], ...], ...]
-
-
-def partitions_of(columns: Mapping[str, Column], data: Data, *, depth: int, bins: int) -> list[Partition]:
-    """Return the partitions by every column, and by every set of up to ``depth`` columns; parts without rows are left out.
+        columns: Name → (N,).
+        depth: ≥ 1.
+        bins: Of a column of numbers.
+        weights: (N,) that make bins of equal mass, or None.
 
     Raises:
         InputError: If there are too many groups.
     """
-    single = [_partition_by(name, column, data, bins=bins) for name, column in columns.items()]
+    single = [_partition_by(name, column, bins=bins, weights=weights) for name, column in columns.items()]
     sizes = range(1, min(depth, len(single)) + 1)
-    found = [_crossed(chosen) for size in sizes for chosen in combinations(single, size)]
-    if (count := sum(len(one.names) for one in found)) > _MAX_GROUPS:
+    found = [reduce(_crossed, chosen) for size in sizes for chosen in combinations(single, size)]
+    if (count := sum(len(names) for _, names in found)) > _MAX_GROUPS:
         raise refuse(f"at most {_MAX_GROUPS:,} groups", f"{count:,}", "name fewer columns, or lower depth or bins")
-    return found
+    return [(name, np.flatnonzero(code == at)) for code, names in found for at, name in enumerate(names)]
 
 
 def feature_columns(data: Data, features: Sequence[str] | Mapping[str, Any] | None) -> dict[str, Column]:
     """Return the columns that ``features`` names or holds; None stands for all that ``data`` has."""
     own = dict(data.features or {})
+    if isinstance(features, str):
+        raise refuse("features as names or a dict of columns", shown(features), 'write ["region", "age"]')
     if isinstance(features, Mapping):
         found = {
             str(name): check_column(values, name=f"the feature {name!r}", rows=len(data))
             for name, values in features.items()
         }
     else:
-        if isinstance(features, str):
-            raise refuse("features as names or a dict of columns", shown(features), 'write ["region", "age"]')
         names = list(own if features is None else features)
         if missing := [name for name in names if name not in own]:
             got = ", ".join(map(repr, sorted(own))) or "none"
@@ -67,39 +67,26 @@ def feature_columns(data: Data, features: Sequence[str] | Mapping[str, Any] | No
     return found
 
 
-def _partition_by(name: str, column: Column, data: Data, *, bins: int) -> Partition:
-    if not isinstance(column, Tensor):
-        return _by_category(name, column)
-    values = column.cpu().numpy()
+def _partition_by(name: str, column: Column, *, bins: int, weights: Tensor | None) -> Partition:
+    values = column.numpy() if isinstance(column, Tensor) else column
     real = values.dtype.kind == "f"
     missing = np.isnan(values) if real else np.zeros(len(values), dtype=bool)
-    if len(np.unique(values[~missing])) <= (bins if real else _MAX_WHOLE):
-        return _by_category(name, np.where(missing, "missing", values.astype(str)) if missing.any() else values)
+    if values.dtype.kind == "U" or len(np.unique(values[~missing])) <= (bins if real else _MAX_WHOLE):
+        known, code = np.unique(np.where(missing, "missing", values.astype(str)), return_inverse=True)
+        return code, [((name, str(value)),) for value in known]
     present = torch.from_numpy(~missing)
-    weight = None if data.weights is None else data.weights.cpu()[present]
     # missing values are the part after the last bin
     code = np.full(len(values), bins, dtype=np.int64)
-    code[~missing] = EqualMass(bins).assign(column.cpu()[present].double(), weight=weight).numpy()
+    held = None if weights is None else weights.cpu()[present]
+    code[~missing] = EqualMass(bins).assign(torch.from_numpy(values)[present].double(), weight=held).numpy()
     kept, code = np.unique(code, return_inverse=True)
-    inside = [values[code == at] for at in range(len(kept))]
-    labels = [
-        "missing" if part == bins else f"{own.min():.6g} to {own.max():.6g}"
-        for part, own in zip(kept, inside, strict=True)
-    ]
-    return Partition(code, tuple(((name, label),) for label in labels))
+    ends = [f"{values[code == at].min():.6g} to {values[code == at].max():.6g}" for at in range(len(kept))]
+    labels = ["missing" if part == bins else end for part, end in zip(kept, ends, strict=True)]
+    return code, [((name, label),) for label in labels]
 
 
-def _by_category(name: str, values: NDArray[Any]) -> Partition:
-    known, code = np.unique(values, return_inverse=True)
-    if len(known) > _MAX_GROUPS:
-        raise refuse(f"at most {_MAX_GROUPS:,} categories in {name!r}", f"{len(known):,}", "group them first")
-    return Partition(code, tuple(((name, str(value)),) for value in known.tolist()))
-
-
-def _crossed(chosen: Sequence[Partition]) -> Partition:
-    code, names = chosen[0].code, chosen[0].names
-    for other in chosen[1:]:
-        # renumbered after each column, so that the product of two counts cannot overflow
-        kept, code = np.unique(code * len(other.names) + other.code, return_inverse=True)
-        names = tuple(names[k // len(other.names)] + other.names[k % len(other.names)] for k in kept.tolist())
-    return Partition(code, names)
+def _crossed(one: Partition, other: Partition) -> Partition:
+    (code, names), (more, others) = one, other
+    # renumbered after each column, so that the product of two counts cannot overflow
+    kept, code = np.unique(code * len(others) + more, return_inverse=True)
+    return code, [names[k // len(others)] + others[k % len(others)] for k in kept.tolist()]

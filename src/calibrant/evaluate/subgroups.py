@@ -5,10 +5,12 @@ numbers with the groups' own correlations.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -19,11 +21,12 @@ from calibrant._core.notebook import to_html
 from calibrant.binning import BinTable, EqualWidth
 from calibrant.data.checks import Data, require_rows
 from calibrant.data.pairs import Pairs, are_events
+from calibrant.data.record import taken
 from calibrant.errors import NoIntervalError
-from calibrant.evaluate.partitions import feature_columns, partitions_of
+from calibrant.evaluate.partitions import Names, feature_columns, groups_of
 from calibrant.metrics import ECE
 from calibrant.statistics import interval
-from calibrant.statistics.design import Clusters, require_groups
+from calibrant.statistics.design import Design, require_groups
 from calibrant.statistics.means import normal_quantile, skewed_ends
 from calibrant.statistics.paired import shown_p
 
@@ -41,7 +44,7 @@ _INFINITE = 40.0  # |z| beyond 38 has p = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class TestedPart:
+class TestedPart(ABC):
     """The figures that a group of rows and a label have in common.
 
     Args:
@@ -68,6 +71,11 @@ class TestedPart:
     p_adjusted: float | None = None
     evidence: Literal["gap", "shape"] = "gap"
 
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What it is called."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Subgroup(TestedPart):
@@ -93,69 +101,84 @@ class Subgroup(TestedPart):
     p: float
     p_adjusted: float
 
+    @property
+    def name(self) -> str:
+        """The group in words."""
+        return self.group
 
-@dataclass(frozen=True)
-class Subgroups:
-    """What ``subgroups`` found.
+
+P = TypeVar("P", bound=TestedPart)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestedParts(Generic[P]):
+    """Parts of the rows, and one test for the worst of them.
 
     Args:
-        rows: One a group, the strongest evidence first.
-        event: What the probabilities are of.
-        p_value: Of the worst group: that no group is worse than chance.
-        left_out: Groups with too few rows or expected events to say anything about.
+        rows: One a part, the strongest evidence first; then those with too few rows or expected events to be tested.
+        p_value: Of the worst part: that none is worse calibrated than chance.
         level: Of the intervals.
-
-    Examples:
-        >>> Subgroups((), "the decision is right", 1.0, 0, 0.95).verdict
-        'There is no group with enough rows.'
     """
 
-    rows: tuple[Subgroup, ...]
-    event: str
+    rows: tuple[P, ...]
     p_value: float
-    left_out: int
     level: float
+
+    unit = "part"  # what the verdict calls one
 
     _repr_html_ = to_html
 
     @property
+    def tested(self) -> tuple[P, ...]:
+        """The parts that were tested."""
+        return tuple(row for row in self.rows if row.p_adjusted is not None)
+
+    @property
     def verdict(self) -> str:
         """The result of the test in words."""
-        if not self.rows:
-            return "There is no group with enough rows."
-        return verdict_on(self.rows, self.rows[0].group, unit="group", few="small groups", level=self.level)
+        if not (tested := self.tested):
+            return f"There is no {self.unit} with enough rows and events."
+        unit, first = self.unit, tested[0]
+        sure = f"adjusted {shown_p(first.p_adjusted)}"
+        flagged = sum(row.p_adjusted is not None and row.p_adjusted < 1 - self.level for row in tested)
+        if not flagged:
+            return (
+                f"No {unit}'s gap or calibration error is larger than chance explains (worst: {first.name}, {sure}); "
+                f"small {unit}s may hide gaps that these rows cannot show."
+            )
+        said = f"mean probability {100 * first.confidence:.3g} %, frequency {100 * first.rate:.3g} %"
+        if first.evidence == "shape":
+            said = f"calibration error {100 * first.ece:.2g} points; {said}"
+        else:
+            said += f", too {'high' if first.gap > 0 else 'low'} by {100 * abs(first.gap):.2g} points"
+        are = "is" if flagged == 1 else "are"
+        clearest = f"the clearest is {first.name} ({said}; {sure})"
+        return f"{flagged} of {len(tested)} {unit}s {are} further off than chance explains; {clearest}."
 
     def __str__(self) -> str:
         return self.verdict
 
 
-def verdict_on(parts: Sequence[TestedPart], worst: str, *, unit: str, few: str, level: float) -> str:
-    """Return the verdict of the one test for the worst part.
+@dataclass(frozen=True, kw_only=True)
+class Subgroups(TestedParts[Subgroup]):
+    """What ``subgroups`` found.
 
     Args:
-        parts: Those that were tested, the strongest evidence first; at least one.
-        worst: Name of the first.
-        unit: What a part is: "group" or "label".
-        few: What may hide gaps: "small groups".
-        level: Of the test, in (0, 1).
+        rows: One a group.
+        p_value: As in ``TestedParts``.
+        level: As there.
+        event: What the probabilities are of.
+        left_out: Groups with too few rows or expected events to say anything about.
+
+    Examples:
+        >>> Subgroups(rows=(), event="the decision is right", p_value=1.0, left_out=0, level=0.95).verdict
+        'There is no group with enough rows and events.'
     """
-    first = parts[0]
-    flagged = sum(part.p_adjusted is not None and part.p_adjusted < 1 - level for part in parts)
-    if not flagged:
-        return (
-            f"No {unit}'s gap or calibration error is larger than chance explains (worst: {worst}, adjusted "
-            f"{shown_p(first.p_adjusted)}); {few} may hide gaps that these rows cannot show."
-        )
-    means = f"mean probability {100 * first.confidence:.3g} %, frequency {100 * first.rate:.3g} %"
-    if first.evidence == "shape":
-        said = f"calibration error {100 * first.ece:.2g} points; {means}"
-    else:
-        said = f"{means}, too {'high' if first.gap > 0 else 'low'} by {100 * abs(first.gap):.2g} points"
-    verb = "is" if flagged == 1 else "are"
-    return (
-        f"{flagged} of {len(parts)} {unit}s {verb} further off than chance explains; the clearest is {worst} ({said}; "
-        f"adjusted {shown_p(first.p_adjusted)})."
-    )
+
+    event: str
+    left_out: int
+
+    unit = "group"
 
 
 def subgroups(
@@ -212,99 +235,81 @@ def subgroups(
     for name, count, low in (("depth", depth, 1), ("minimum", minimum, 1), ("bins", bins, 2), ("draws", draws, 100)):
         check_count(count, name=name, low=low)
     check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
-    columns = feature_columns(predictions, features)
-    counted = torch.nonzero(predictions.row_weights > 0)[:, 0].cpu()
-    if len(counted) < len(predictions):  # rows of weight 0 are in no group
-        columns = {
-            name: column[counted.numpy() if isinstance(column, np.ndarray) else counted]
-            for name, column in columns.items()
-        }
-    data = require_rows(predictions, what="subgroups")
-    pairs, event = _pairs_and_event(data)
+    kept = predictions.row_weights > 0
+    columns = taken(feature_columns(predictions, features), kept.cpu())  # rows of weight 0 are in no group
+    pairs, event = _pairs_and_event(require_rows(predictions, what="subgroups"))
     require_groups(pairs.groups, what="subgroups")
-    known = [
-        _Group.of(pairs, names, np.flatnonzero(partition.code == at))
-        for partition in partitions_of(columns, data, depth=depth, bins=bins)
-        for at, names in enumerate(partition.names)
-    ]
+    parts = groups_of(columns, depth=depth, bins=bins, weights=pairs.weights)
+    known = [_Group(names, rows, pairs) for names, rows in parts]
     groups = [one for one in known if len(one.rows) >= minimum and one.enough]
     if not groups:
-        return Subgroups((), event, 1.0, len(known), level)
+        return Subgroups(rows=(), event=event, p_value=1.0, left_out=len(known), level=level)
     covariance = _covariance(groups, pairs)
     largest = _largest_drawn(covariance, draws=draws, seed=seed)
     found = [
-        _subgroup(one, pairs, float(covariance[at, at]), largest, count=len(groups), level=level)
-        for at, one in enumerate(groups)
+        _subgroup(one, variance, largest, count=len(groups), level=level)
+        for one, variance in zip(groups, np.diag(covariance).tolist(), strict=True)
     ]
     ranked = sorted(found, key=lambda row: (row.p_adjusted, row.p, -abs(row.gap)))
-    return Subgroups(tuple(ranked), event, ranked[0].p_adjusted, len(known) - len(groups), level)
+    left_out = len(known) - len(groups)
+    return Subgroups(rows=tuple(ranked), event=event, p_value=ranked[0].p_adjusted, left_out=left_out, level=level)
 
 
 def _pairs_and_event(data: Data) -> tuple[Pairs, str]:
+    """Return the pairs that are tested, on the CPU, and what they are of."""
     if isinstance(data, Pairs):
-        return data, "the outcome" if are_events(data) else "the decision is right"
-    return (data.top_label(), "the decision is right") if data.classes > 2 else (data.one_vs_rest(1), "class 1")
+        pairs, event = data, "the outcome" if are_events(data) else "the decision is right"
+    elif data.classes > 2:
+        pairs, event = data.top_label(), "the decision is right"
+    else:
+        pairs, event = data.one_vs_rest(1), "class 1"
+    groups, weights = (None if one is None else one.cpu() for one in (pairs.groups, pairs.weights))
+    return Pairs(pairs.p.cpu(), pairs.y.cpu(), groups=groups, weights=weights), event
 
 
-@dataclass(frozen=True)
 class _Group:
     """One group: its rows and their sums; variances are those of a calibrated model, in shares of the group's own mass.
 
     Args:
-        names: (column, category) of each column.
-        rows: (n,) where its rows are.
-        share: (n,) their weights, normalised to sum to 1.
+        names: What its rows have in common.
+        rows: (n,) where they are.
+        pairs: All rows, on the CPU.
+
+    Attributes:
+        share: (n,) the rows' weights, normalised to sum to 1.
         table: Its bins.
-        third: Σ of the rows' third central moments of share · y.
+        expected: (B,) n p (1 − p) of each bin, n being the rows of equal weight that its own are worth.
         cells: (B,) number of the cell of each bin: neighbours are put together until they expect ``_MIN_EVENTS``.
-        units: (U, cells) sums over its clusters, centred and scaled so that their squares add up to the variance; None without.
-        codes: (U,) the clusters.
-        degrees: Of freedom of that variance; infinite for independent rows, whose variance is known if calibrated.
-        effective: Clusters of equal size that are worth as much.
+        codes: (U,) its clusters; empty without.
+        units: (U, cells) sums over its clusters, centred and scaled so that their squares add up to the variance; None of independent
+            rows, whose variance is known if calibrated.
+        degrees: Of freedom of that variance.
     """
 
-    names: tuple[tuple[str, str], ...]
-    rows: NDArray[np.int64]
-    share: Floats
-    table: BinTable
-    third: float
-    cells: NDArray[np.int64]
-    units: Floats | None = None
-    codes: NDArray[np.int64] | None = None
-    degrees: float = math.inf
-    effective: float = math.inf
-
-    @classmethod
-    def of(cls, pairs: Pairs, names: tuple[tuple[str, str], ...], rows: NDArray[np.int64]) -> "_Group":
-        """Return the sums of ``rows`` (n,) of all pairs."""
-        part = pairs[torch.from_numpy(rows)]
-        p, x = part.p.cpu().numpy(), (part.p - part.y).cpu().numpy()
-        weights = part.row_weights.cpu().numpy()
-        share, index = weights / weights.sum(), _BINS.assign(part.p.cpu())
-        table = BinTable.from_pairs(index, part.p.cpu(), part.y.cpu(), bins=_BINS.bins, weight=_on_cpu(part.weights))
-        # the third central moment of a Bernoulli outcome is p (1 − p) (1 − 2p)
-        third, cells = float((share**3 * p * (1 - p) * (1 - 2 * p)).sum()), _cell_of_bin(_expected_events(table))
-        if part.groups is None:
-            return cls(names, rows, share, table, third, cells)
-        codes, unit = np.unique(part.groups.cpu().numpy(), return_inverse=True)
-        count, size = int(cells[-1]) + 1, np.bincount(unit, share)
-        sums = np.bincount(unit * count + cells[index.numpy()], share * x, len(codes) * count).reshape(-1, count)
-        clusters = Clusters.of(torch.from_numpy(size))
-        # what a cluster adds beyond its share of the gap: over these the gap varies
-        units = (sums - np.outer(size, sums.sum(axis=0))) * clusters.scale.numpy()[:, None]
-        return cls(names, rows, share, table, third, cells, units, codes, clusters.degrees, clusters.effective)
-
-    @property
-    def enough(self) -> bool:
-        """Whether it holds enough to be tested: by its probabilities and clusters, not by outcomes."""
-        return float(_expected_events(self.table).sum()) >= _MIN_EVENTS and self.effective >= _MIN_CLUSTERS
+    def __init__(self, names: Names, rows: NDArray[np.int64], pairs: Pairs) -> None:
+        self.names, self.rows, self.pairs = names, rows, pairs[torch.from_numpy(rows)]
+        part, index = self.pairs, _BINS.assign(self.pairs.p)
+        self.table = table = BinTable.from_pairs(index, part.p, part.y, bins=_BINS.bins, weight=part.weights)
+        self.expected = (table.effective * table.noise / torch.where(table.count > 0, table.squares[0], 1)).numpy()
+        self.cells = _cell_of_bin(self.expected)
+        design = Design.of(part.p, groups=part.groups, weight=part.weights)
+        self.share = design.share.numpy()
+        self.enough = float(self.expected.sum()) >= _MIN_EVENTS
+        self.codes, self.units = np.zeros(0, dtype=np.int64), None
+        if part.groups is not None:
+            self.codes = part.groups.unique().numpy()
+            count = int(self.cells[-1]) + 1
+            cell = torch.from_numpy(self.cells)[index]
+            self.units = design.sums(count, [(slice(None), cell, part.p - part.y)]).numpy()
+            self.degrees = design.clusters.degrees
+            self.enough &= design.clusters.effective >= _MIN_CLUSTERS
 
     @property
     def gap(self) -> float:
         """Mean probability minus frequency."""
         return float((self.table.sum_p - self.table.sum_y).sum()) / self.table.mass
 
-    @property
+    @cached_property
     def noise(self) -> Floats:
         """(B,) variance of each bin's part of the gap, of independent rows."""
         return np.asarray(self.table.noise.numpy() / self.table.mass**2)
@@ -323,8 +328,7 @@ class _Group:
         if k < 2:
             return 1.0
         signed = (self.table.sum_p - self.table.sum_y).numpy() / self.table.mass
-        events = _expected_events(self.table)
-        gap, noise, expected = (np.bincount(self.cells, x, k) for x in (signed, self.noise, events))
+        gap, noise, expected = (np.bincount(self.cells, x, k) for x in (signed, self.noise, self.expected))
         if self.units is None:
             # Σ z² is compared with (k / d) χ²_d, which has the mean k and the variance 2 k² / d
             degrees = 2 * k**2 / (2 + 1 / expected).sum()
@@ -347,11 +351,13 @@ class _Group:
         z = self.gap / math.sqrt(variance)
         if self.units is not None:
             return math.copysign(min(-float(ndtri(stdtr(self.degrees, -abs(z)))), _INFINITE), z)
-        skew = -self.third / variance**1.5  # of p − y
+        p = self.pairs.p.numpy()
+        # of p − y: the third central moment of a Bernoulli outcome is p (1 − p) (1 − 2p)
+        skew = -float((self.share**3 * p * (1 - p) * (1 - 2 * p)).sum()) / variance**1.5
         bent = z - skew * (min(abs(z), 3.0) ** 2 - 1) / 6  # beyond 3 the expansion is not monotone for every skewness
         return bent if bent * z > 0 else 0.0
 
-    def spread(self, pairs: Pairs) -> tuple[float, float]:
+    def spread(self) -> tuple[float, float]:
         """Return the standard error of the gap, whether or not it is calibrated, and the skewness to correct its interval for.
 
         The standard error is at least that of a calibrated group. The skewness is that of the rows' (or clusters') own
@@ -360,23 +366,13 @@ class _Group:
         standard error is that of a calibrated group, which does not vary with the outcomes.
         """
         if self.units is None:
-            x = (pairs.p - pairs.y).cpu().numpy()[self.rows]
-            part = self.share * (x - self.gap)
+            part = self.share * ((self.pairs.p - self.pairs.y).numpy() - self.gap)
         else:
             part = self.units.sum(axis=1)
         square, cube = (float((part**power).sum()) for power in (2, 3))
         error, calibrated = math.sqrt(square), math.sqrt(self.noise.sum())
-        skew = cube / square**1.5 if error > calibrated and pairs.weights is None else 0.0
+        skew = cube / square**1.5 if error > calibrated and self.pairs.weights is None else 0.0
         return max(error, calibrated), skew
-
-
-def _on_cpu(weights: torch.Tensor | None) -> torch.Tensor | None:
-    return None if weights is None else weights.cpu()
-
-
-def _expected_events(table: BinTable) -> Floats:
-    """Return n p (1 − p) (B,) of each bin, n being the rows of equal weight that its own are worth."""
-    return np.asarray((table.effective * table.noise / torch.where(table.count > 0, table.squares[0], 1)).numpy())
 
 
 def _cell_of_bin(expected: Floats) -> NDArray[np.int64]:
@@ -396,13 +392,14 @@ def _covariance(groups: Sequence[_Group], pairs: Pairs) -> Floats:
 
     if pairs.groups is None:
         # two sums of independent rows vary together by the rows that they share
-        p = pairs.p.cpu().numpy()
-        parts = [(one.share * np.sqrt(p[one.rows] * (1 - p[one.rows])), one.rows) for one in groups]
+        p, places = pairs.p.numpy(), [one.rows for one in groups]
+        values = [one.share * np.sqrt(p[one.rows] * (1 - p[one.rows])) for one in groups]
     else:
-        parts = [(one.units.sum(axis=1), one.codes) for one in groups]  # type: ignore[union-attr, misc]
-    starts = np.cumsum([0, *(len(values) for values, _ in parts)])
-    columns = np.unique(np.concatenate([places for _, places in parts]), return_inverse=True)[1]
-    matrix = csr_array((np.concatenate([values for values, _ in parts]), columns, starts))
+        places = [one.codes for one in groups]
+        values = [one.units.sum(axis=1) for one in groups if one.units is not None]
+    starts = np.cumsum([0, *map(len, values)])
+    columns = np.unique(np.concatenate(places), return_inverse=True)[1]
+    matrix = csr_array((np.concatenate(values), columns, starts))
     covariance = np.asarray((matrix @ matrix.T).todense())
     if pairs.groups is None:
         return covariance
@@ -422,14 +419,11 @@ def _largest_drawn(covariance: Floats, *, draws: int, seed: int) -> Floats:
     correlation = covariance / np.outer(spread, spread)
     values, vectors = np.linalg.eigh((correlation + correlation.T) / 2)
     root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T  # the symmetric one, which rounding does not turn
-    rng = np.random.default_rng(seed)
-    # 32 MB of normal numbers at a time
-    step = max(1, (1 << 22) // len(spread))
-    sizes = [min(step, draws - start) for start in range(0, draws, step)]
-    return np.sort(np.concatenate([np.abs(rng.standard_normal((n, len(spread))) @ root).max(axis=1) for n in sizes]))
+    normal = np.random.default_rng(seed).standard_normal((draws, len(spread)))
+    return np.sort(np.abs(normal @ root).max(axis=1))
 
 
-def _subgroup(group: _Group, pairs: Pairs, variance: float, largest: Floats, *, count: int, level: float) -> Subgroup:
+def _subgroup(group: _Group, variance: float, largest: Floats, *, count: int, level: float) -> Subgroup:
     """Return the figures of a group: ``largest`` (draws,) are those of the ``count`` groups if calibrated, in order."""
     from scipy.special import ndtr, stdtrit
 
@@ -440,29 +434,28 @@ def _subgroup(group: _Group, pairs: Pairs, variance: float, largest: Floats, *, 
     by_gap = max(p, min((above + 1) / (len(largest) + 1), count * p)) / _OF_GAP
     # Bonferroni over groups; dividing by the parts of the level makes both comparable with it
     by_shape = group.shape_p() * count / _OF_SHAPE
-    gap, (error, skew) = group.gap, group.spread(pairs)
+    table, (error, skew) = group.table, group.spread()
 
     def ends(quantile: float) -> tuple[float, float]:
         # of clusters the quantile of Student's t at the same probability
         if group.units is not None:
             quantile = float(stdtrit(group.degrees, ndtr(quantile)))
         held = math.copysign(min(abs(skew), _MAX_SKEW / quantile), skew)
-        low, high = skewed_ends(gap, error, held, quantile)
+        low, high = skewed_ends(group.gap, error, held, quantile)
         return max(low, -1.0), min(high, 1.0)
 
-    low, high = ends(normal_quantile((1 + level) / 2))
-    all_low, all_high = ends(float(np.quantile(largest, level)))
+    (low, high), (all_low, all_high) = map(ends, (normal_quantile((1 + level) / 2), float(np.quantile(largest, level))))
     ece_low = ece_high = None
     if group.units is None:
         with suppress(NoIntervalError):
-            found = interval(ECE(_BINS), pairs[torch.from_numpy(group.rows)], level=level)
+            found = interval(ECE(_BINS), group.pairs, level=level)
             ece_low, ece_high = found.low, found.high
     return Subgroup(
         n=len(group.rows),
-        confidence=float(group.table.sum_p.sum()) / group.table.mass,
-        rate=float(group.table.sum_y.sum()) / group.table.mass,
-        gap=gap,
-        ece=group.table.error(),
+        confidence=float(table.sum_p.sum()) / table.mass,
+        rate=float(table.sum_y.sum()) / table.mass,
+        gap=group.gap,
+        ece=table.error(),
         ece_low=ece_low,
         ece_high=ece_high,
         p_adjusted=min(by_gap, by_shape, 1.0),
