@@ -79,8 +79,10 @@ def test_a_calibrated_model_is_one_file(tmp_path: Path) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.ReLU(), torch.nn.Dropout(0.5), torch.nn.Linear(16, 4))
     inputs = torch.randn(50, 6, generator=generator)
     whole = torch.nn.Sequential(model, fitted("TemperatureScaling"))
+    model.eval()
     adapter.export(whole, tmp_path / "model.onnx", example=inputs[:1])
-    assert whole.training  # put back
+    assert whole.training
+    assert not model.training  # each part is as it was
     with torch.no_grad():
         expected = whole.eval()(inputs).softmax(dim=1)
     assert float((answer(tmp_path / "model.onnx", inputs).softmax(dim=1) - expected).abs().max()) < 1e-6

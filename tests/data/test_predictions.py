@@ -134,8 +134,9 @@ def test_a_model_is_run_in_evaluation_mode_and_put_back() -> None:
     model = torch.nn.Sequential(torch.nn.Dropout(0.9), torch.nn.Linear(3, 2))
     inputs = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
     batches = [(inputs[:4], torch.zeros(4, dtype=torch.int64)), (inputs[4:], torch.ones(2, dtype=torch.int64))]
+    model[1].eval()  # a frozen part stays frozen
     data = Predictions.collect(model, batches)
-    assert model.training
+    assert [part.training for part in model.modules()] == [True, True, False]
     assert torch.allclose(data.logits, model[1](inputs))
     with pytest.raises(InputError, match="empty loader"):
         Predictions.collect(model, [])

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from calibrant._core.check import refuse, shown
 from calibrant._files import as_path, atomic_write
 from calibrant.calibrators import Calibrator, MultiLabelCalibrator
+from calibrant.data.collect import evaluation_mode
 from calibrant.errors import FitError, InputError, optional
 
 __all__ = ["export", "export_served"]
@@ -143,12 +144,11 @@ def _translate(module: nn.Module, example: Tensor, *, input_name: str, output_na
         import onnx
     with optional("onnxscript", extra="onnx"):
         import onnxscript  # noqa: F401
-    # dropout and batch statistics must be those of serving while it is traced
-    training, silenced = module.training, logging.root.manager.disable
-    module.eval()
+    silenced = logging.root.manager.disable
     logging.disable(logging.WARNING)  # the exporter names packages that it does without
     try:
-        with warnings.catch_warnings():
+        # dropout and batch statistics must be those of serving while it is traced
+        with evaluation_mode(module), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # internal warnings of the exporter
             # torch.export treats a batch size of 1 as a constant
             batch = example if len(example) > 1 else torch.cat([example, example])
@@ -159,7 +159,6 @@ def _translate(module: nn.Module, example: Tensor, *, input_name: str, output_na
             names = {"input_names": [input_name], "output_names": [output_name]}
             program = torch.onnx.export(traced, (), dynamo=True, verbose=False, **names)  # type: ignore[arg-type]
     finally:
-        module.train(training)
         logging.disable(silenced)
     assert program is not None
     found = program.model_proto
