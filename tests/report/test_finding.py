@@ -71,7 +71,7 @@ def test_the_verdict_names_side_size_and_certainty(factor: float, side: str) -> 
     assert before.headline.startswith(side)
     assert before.headline.endswith(": significant and large")
     assert found.states[0].ece.shown(found.states[0].ece.value) in before.detail
-    assert "above the margin of 2 points" in before.detail
+    assert "exceeds the margin of 2 points" in before.detail
     assert after.state in ("calibrated", "unclear", "small")
     assert found.advice.headline == "Calibrate with TemperatureScaling."
     assert [purpose for purpose, _ in found.advice.commands] == ["fit", "ship", "check"]
@@ -162,8 +162,7 @@ def test_too_few_rows_say_how_many_would_do() -> None:
     found, row = made.verdict_before, made.states[0].ece
     assert found.state == "unclear"
     rows = int(re.search(r"about ([\d,]+) rows", found.detail)[1].replace(",", ""))
-    exact = 300 * (row.high / MARGIN) ** 2
-    assert exact <= rows <= 1.1 * exact
+    assert rows == pytest.approx(300 * (row.high / MARGIN) ** 2, rel=0.05)  # two digits
 
 
 def test_several_labels_are_tested_together_and_the_worst_is_shown() -> None:

@@ -73,7 +73,7 @@ def test_a_group_that_stays_off_is_named_and_corrected(off: float, method: Any, 
     assert found.verdict_before.headline.startswith(opens)
     assert ("for site = b" in found.verdict_before.headline) is opens.endswith("by ")
     assert found.advice.headline.startswith(advises)
-    first = first_pictures(found).blocks[0]
+    first = first_pictures(found)[0]
     assert first.caption.startswith("Gap by group") is (off > 0)
     if "by site" in advises:
         assert "GroupScaling(['site']).fit(val)" in found.advice.commands[0][1]
@@ -93,7 +93,6 @@ def test_without_large_groups_or_columns_it_says_so() -> None:
     [
         (["town"], "expected features out of those of the predictions for 'town', got 'age', 'name', 'site'"),
         (["name"], "at most 2,000 groups"),
-        ({"cell": [1, 2]}, "the feature 'cell'"),
     ],
 )
 def test_columns_that_are_not_there_are_refused(by: Any, words: str) -> None:

@@ -136,7 +136,7 @@ def _model_of(source: options.Source, reading: options.Reading, how: Fitting, sa
         class_names=names,
         reference=_through_temperature(others, before) if compared else None,
         options=source.options,
-        by=how.by and {column: before.features[column] for column in how.by},
+        by=how.by,
     )
 
 

@@ -1,4 +1,7 @@
-"""The numbers of diagrams: reliability in bins with consistency bars, isotonic (CORP) with its band, risk by coverage."""
+"""The numbers of diagrams: reliability in bins with consistency bars, and isotonic (CORP) with its band.
+
+They take predictions or a bin table, and draw nothing.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -277,40 +280,3 @@ def isotonic(values: Floats, weights: Floats) -> Floats:
 
     fitted: Floats = np.clip(isotonic_regression(values, weights=weights).x, 0.0, 1.0)
     return fitted
-
-
-POINTS = 200
-
-
-@dataclass(frozen=True)
-class Curve:
-    """Risk by coverage.
-
-    Args:
-        coverage: Fractions of the rows, increasing, the last 1.
-        risk: The error among the most confident rows up to each.
-    """
-
-    coverage: Sequence[float]
-    risk: Sequence[float]
-
-
-def risk_curve(data: Data) -> Curve:
-    """Return the error among the most confident c · N rows (by weight) for up to 200 coverages c; rows of equal confidence stay together.
-
-    Args:
-        data: Labelled predictions or pairs, at least one row.
-
-    Raises:
-        InputError: If there are no rows or no labels.
-
-    References:
-        El-Yaniv & Wiener 2010; Geifman & El-Yaniv 2017.
-    """
-    p, y, weight = pair_columns(labelled_rows(data).top_label())
-    order = np.argsort(-p, kind="stable")
-    covered, errors = weight[order].cumsum(), (weight * (1 - y))[order].cumsum()
-    ends = np.flatnonzero(np.append(np.diff(p[order]) != 0, True))  # the last row of each confidence
-    if len(ends) > POINTS:
-        ends = ends[np.linspace(0, len(ends) - 1, POINTS).round().astype(np.int64)]
-    return Curve((covered[ends] / covered[-1]).tolist(), (errors[ends] / covered[ends]).tolist())

@@ -1,4 +1,7 @@
-"""Reliability diagrams with scikit-learn's interface: ``CalibrationDisplay.from_predictions`` and ``.from_estimator``."""
+"""Reliability diagrams with scikit-learn's interface: ``CalibrationDisplay.from_predictions`` and ``.from_estimator``.
+
+It draws what ``plot.reliability`` draws; several in the same axes are reduced to their curves.
+"""
 
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import cycle
@@ -6,19 +9,20 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
+from calibrant._core.check import check_choice
 from calibrant.binning import Binning, EqualMass, EqualWidth
 from calibrant.data.checks import Data
 from calibrant.data.pairs import Pairs
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.plot.diagrams import BINS, Diagram, IsotonicDiagram
+from calibrant.plot.drawing import draw_diagonal
 from calibrant.plot.pictures import Kind, reliability
 from calibrant.plot.style import COLOURS, DASHES, LIGHT, MARKERS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
 
 _CURVE = "calibrant-curve"  # the id of a display's curve among the lines of its axes
 
@@ -67,10 +71,20 @@ class CalibrationDisplay:
         self.ax_, self.figure_, self.numbers_ = picture.ax, picture.figure, picture.numbers
         title, curve = name or self.name, self.ax_.get_lines()[-1]
         curve.set(gid=_CURVE, label=title or f"model {len(others) + 1}")
-        if others:
-            _show_curves_alone(self.ax_, [*others, curve], dotted=isinstance(self.numbers_, Diagram))
-        else:
+        if not others:
             self.ax_.set_title(title or "", fontsize=10)
+            return self
+        # bands, dots and texts explain one model alone
+        curves, dotted = [*others, curve], isinstance(self.numbers_, Diagram)
+        for artist in [*self.ax_.collections, *self.ax_.texts, *self.ax_.get_lines()]:
+            if artist not in curves:
+                artist.remove()
+        for line, colour, dash, marker in zip(curves, cycle(COLOURS), cycle(DASHES), cycle(MARKERS), strict=False):
+            line.set(color=colour, linestyle=dash, marker=marker if dotted else "", markersize=5, linewidth=1.6)
+        start = min(float(np.min(line.get_xydata())) for line in curves) if dotted else 0.0
+        draw_diagonal(self.ax_, start)
+        self.ax_.set(title="", xlim=(start, 1), ylim=(start, 1))
+        self.ax_.legend(handles=curves, loc="upper left", frameon=False, fontsize=8, labelcolor=LIGHT.ink)
         return self
 
     @classmethod
@@ -121,11 +135,9 @@ class CalibrationDisplay:
                 expected = f"one column of probabilities per class, for the labels {known}"
                 raise InputError(expected, f"shape {probs.shape}", "name the columns' labels by classes, in order")
             data, event = Predictions.from_probs(probs, [order.index(one) for one in labels.tolist()]), order[-1]
-        if strategy not in (None, "quantile", "uniform"):
-            raise InputError("strategy to be quantile or uniform", repr(strategy), "choose one")
-        bins = (EqualWidth if strategy == "uniform" else EqualMass)(n_bins or BINS)
-        kind: Kind | None = "bins" if n_bins or strategy else None
-        return cls(data, name=name, event=f"class {event}", kind=kind, bins=bins).plot(ax)
+        wide = check_choice(strategy or "quantile", name="strategy", choices=("quantile", "uniform")) == "uniform"
+        bins, kind = (EqualWidth if wide else EqualMass)(n_bins or BINS), "bins" if n_bins or strategy else None
+        return cls(data, name=name, event=f"class {event}", kind=kind, bins=bins).plot(ax)  # type: ignore[arg-type]
 
     @classmethod
     def from_estimator(
@@ -134,7 +146,7 @@ class CalibrationDisplay:
         """Draw the diagram of a fitted classifier's ``predict_proba`` on data it was not fitted on.
 
         Args:
-            estimator: With ``predict_proba`` and ``classes_``.
+            estimator: With ``predict_proba`` and ``classes_``; for one without, calibrate it by ``CalibratedClassifier`` first.
             X: (n, d) features.
             y: (n,) labels.
             pos_label: For two classes: the positive label; None is the second of ``classes_``.
@@ -142,30 +154,11 @@ class CalibrationDisplay:
             look: ``n_bins``, ``strategy`` and ``ax``, as in ``from_predictions``.
 
         Raises:
-            InputError: If the estimator has no ``predict_proba``.
+            ValueError: If ``pos_label`` is none of the classes.
         """
-        if not hasattr(estimator, "predict_proba"):
-            remedy = "calibrate its decision function with CalibratedClassifier first"
-            raise InputError("a fitted classifier with predict_proba", type(estimator).__name__, remedy)
         classes, probs = estimator.classes_.tolist(), estimator.predict_proba(X)
         look["name"] = name or type(estimator).__name__
         if len(classes) > 2:
             return cls.from_predictions(y, probs, classes=classes, **look)
         positive = classes[1] if pos_label is None else pos_label
-        if positive not in classes:
-            raise InputError(f"pos_label among {classes}", repr(positive), "name one of them")
         return cls.from_predictions(y, probs[:, classes.index(positive)], pos_label=positive, **look)
-
-
-def _show_curves_alone(ax: "Axes", curves: "list[Line2D]", *, dotted: bool) -> None:
-    """Reduce axes to the curves of several displays: bands, dots and texts explain one model alone."""
-    for artist in [*ax.collections, *ax.texts, *ax.get_lines()]:
-        if artist not in curves:
-            artist.remove()
-    for line, colour, dash, marker in zip(curves, cycle(COLOURS), cycle(DASHES), cycle(MARKERS), strict=False):
-        line.set(color=colour, linestyle=dash, marker=marker if dotted else "", markersize=5, linewidth=1.6)
-        line.set_clip_on(False)
-    start = min(float(np.min(line.get_xydata())) for line in curves) if dotted else 0.0
-    ax.plot([start, 1], [start, 1], color=LIGHT.faint, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
-    ax.set(title="", xlim=(start, 1), ylim=(start, 1))
-    ax.legend(handles=curves, loc="upper left", frameon=False, fontsize=8, labelcolor=LIGHT.ink, handlelength=3)

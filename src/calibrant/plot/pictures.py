@@ -1,28 +1,24 @@
-"""The public plots: each takes predictions and returns a ``Picture``, the figure with the numbers it shows."""
+"""The public plots: each takes predictions and returns a ``Picture``, the figure with the numbers it shows.
+
+What the report draws as well is drawn by ``plot.drawing``.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
+from calibrant import metrics
 from calibrant._core.check import check_choice
 from calibrant.binning import Binning, EqualMass, EqualWidth
 from calibrant.data.checks import Data, require_predictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.metrics import ECE
-from calibrant.plot.diagrams import (
-    BINS,
-    LEVEL,
-    Curve,
-    Diagram,
-    IsotonicDiagram,
-    diagram_of,
-    is_event,
-    isotonic_diagram,
-    risk_curve,
-)
-from calibrant.plot.drawing import draw_diagram, draw_diagrams, draw_histogram, draw_isotonic, draw_risk
-from calibrant.plot.style import LIGHT, axes_of, finish
+from calibrant.plot.diagrams import BINS, LEVEL, diagram_of, is_event, isotonic_diagram
+from calibrant.plot.drawing import draw_diagonal, draw_diagram, draw_histogram, draw_isotonic, lower_limit, set_square
+from calibrant.plot.style import COLOURS, DASHES, LIGHT, MARKERS, axes_of, finish
 from calibrant.statistics import null_band
 
 if TYPE_CHECKING:
@@ -30,6 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Kind = Literal["bins", "isotonic"]
+POINTS = 200  # of a risk-coverage curve: more would not show
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,22 +92,14 @@ def reliability(
     References:
         Bröcker & Smith 2007; Dimitriadis, Gneiting & Jordan 2021.
     """
-    numbers = reliability_numbers(predictions, kind=kind, bins=bins)
-    chosen = axes_of(ax)
-    if isinstance(numbers, Diagram):
-        return Picture(draw_diagram(numbers, chosen), chosen, numbers)
+    usual = "isotonic" if is_event(predictions) else "bins"
+    if check_choice(kind or usual, name="kind", choices=("bins", "isotonic")) == "bins":
+        diagram = diagram_of(predictions, binning=bins if isinstance(bins, Binning) else EqualMass(bins))
+        chosen = axes_of(ax)
+        return Picture(draw_diagram(diagram, chosen), chosen, diagram)
+    numbers, chosen = isotonic_diagram(predictions), axes_of(ax)
     named = "class 1" if isinstance(predictions, Predictions) and predictions.classes == 2 else ""
     return Picture(draw_isotonic(numbers, chosen, event=event or named), chosen, numbers)
-
-
-def reliability_numbers(
-    predictions: Data, *, kind: Kind | None = None, bins: int | Binning = BINS
-) -> Diagram | IsotonicDiagram:
-    """Return the numbers that ``reliability`` draws; its arguments."""
-    chosen = kind and check_choice(kind, name="kind", choices=("bins", "isotonic"))
-    if (chosen or ("isotonic" if is_event(predictions) else "bins")) == "isotonic":
-        return isotonic_diagram(predictions)
-    return diagram_of(predictions, binning=bins if isinstance(bins, Binning) else EqualMass(bins))
 
 
 def compare(models: Mapping[str, Data], ax: "Axes | None" = None, *, bins: int = BINS) -> Picture:
@@ -134,19 +123,27 @@ def compare(models: Mapping[str, Data], ax: "Axes | None" = None, *, bins: int =
         Picture(before, after)
     """
     numbers = {name: diagram_of(data, binning=EqualMass(bins)) for name, data in _named(models).items()}
-    chosen = axes_of(ax)
-    return Picture(draw_diagrams(list(numbers.items()), chosen), chosen, numbers)
+    chosen, start = axes_of(ax), lower_limit(*numbers.values())
+    draw_diagonal(chosen, start)
+    looks = zip(cycle(COLOURS), cycle(DASHES), cycle(MARKERS), strict=False)
+    for (name, diagram), (colour, dash, marker) in zip(numbers.items(), looks, strict=False):
+        x, y = [b.confidence for b in diagram.bins], [b.accuracy for b in diagram.bins]
+        look: dict[str, Any] = {"color": colour, "linestyle": dash, "marker": marker, "markersize": 5, "linewidth": 1.4}
+        chosen.plot(x, y, **look, label=f"{name}: ECE(EqualMass) {100 * diagram.ece:.2f} %", zorder=3)
+    set_square(chosen, start)
+    chosen.legend(frameon=False, fontsize=8, labelcolor=LIGHT.ink, loc="lower right", handlelength=3)
+    return Picture(finish(chosen, x="confidence", y="accuracy", in_percent="xy"), chosen, numbers)
 
 
 def risk_coverage(models: Data | Mapping[str, Data], ax: "Axes | None" = None) -> Picture:
     """Draw the risk-coverage curve: the error among the most confident rows, by the fraction of rows predicted.
 
     Args:
-        models: Labelled predictions, or name → predictions.
+        models: Labelled predictions without weights, or name → predictions.
         ax: Where to draw; None makes a figure.
 
     Returns:
-        The figure, with a ``Curve``, or one ``Curve`` per name.
+        The figure, with a ``metrics.RiskCoverage``, or one per name.
 
     Raises:
         InputError: If there are none, or one has no rows.
@@ -154,27 +151,30 @@ def risk_coverage(models: Data | Mapping[str, Data], ax: "Axes | None" = None) -
     Examples:
         >>> from calibrant import Predictions
         >>> data = Predictions.from_logits([[2.0, 0.0], [0.5, 0.0]], [0, 1])
-        >>> risk_coverage(data).numbers
-        Curve(coverage=[0.5, 1.0], risk=[0.0, 0.5])
+        >>> risk_coverage(data).numbers.risk.tolist()
+        [0.0, 0.5]
     """
-    several = isinstance(models, Mapping)
-    named = _named(models) if isinstance(models, Mapping) else {"": models}
-    curves = {name: risk_curve(data) for name, data in named.items()}
-    chosen = axes_of(ax, height=3.2)
-    numbers: Curve | dict[str, Curve] = curves if several else curves[""]
-    return Picture(draw_risk(list(curves.items()), chosen), chosen, numbers)
+    named = {"": models} if isinstance(models, Data) else _named(models)
+    curves, chosen = {name: metrics.risk_coverage(data) for name, data in named.items()}, axes_of(ax, height=3.2)
+    for (name, curve), colour, dash in zip(curves.items(), cycle(COLOURS), cycle(DASHES), strict=False):
+        at = np.unique(np.linspace(0, len(curve.risk) - 1, POINTS).round().astype(int))
+        coverage, risk = (values.cpu().numpy()[at] for values in (curve.coverage, curve.risk))
+        chosen.plot(coverage, risk, color=colour, linestyle=dash, linewidth=1.6, label=name)
+    chosen.set_xlim(0, 1)
+    chosen.set_ylim(bottom=0)
+    if len(curves) > 1:
+        chosen.legend(frameon=False, fontsize=8, labelcolor=LIGHT.ink, handlelength=3)
+    figure = finish(chosen, x="coverage (most confident rows)", y="error at this coverage", in_percent="xy")
+    return Picture(figure, chosen, curves.get("", curves))
 
 
-def confidence_histogram(
-    predictions: Data, ax: "Axes | None" = None, *, bins: int = BINS, binning: Binning | None = None
-) -> Picture:
+def confidence_histogram(predictions: Data, ax: "Axes | None" = None, *, bins: int | Binning = BINS) -> Picture:
     """Draw the histogram of confidence, with mean confidence and accuracy.
 
     Args:
         predictions: Labelled, at least one row.
         ax: Where to draw; None makes a figure.
-        bins: Bins of equal width, ≥ 1.
-        binning: A binning to use instead of ``bins``.
+        bins: Bins of equal width, ≥ 1, or a binning.
 
     Returns:
         The figure, with a ``Diagram``.
@@ -188,7 +188,7 @@ def confidence_histogram(
         >>> confidence_histogram(data).numbers.accuracy
         0.6
     """
-    numbers = diagram_of(predictions, binning=EqualWidth(bins) if binning is None else binning)
+    numbers = diagram_of(predictions, binning=bins if isinstance(bins, Binning) else EqualWidth(bins))
     chosen = axes_of(ax, height=3.2)
     return Picture(draw_histogram(numbers, chosen), chosen, numbers)
 
@@ -222,11 +222,9 @@ def classwise(
     """
     numbers = class_errors(predictions, class_names=class_names)
     shown = numbers[:most]
-    places = range(len(shown))
-    chosen = axes_of(ax, height=1.2 + 0.24 * len(shown))
-    bars = chosen.barh(places, [one.limit for one in shown], height=0.62, color=LIGHT.band, zorder=2)
-    for bar in bars:
-        bar.set(edgecolor=LIGHT.faint, linewidth=0.6)
+    places, chosen = range(len(shown)), axes_of(ax, height=1.2 + 0.24 * len(shown))
+    limits: dict[str, Any] = {"color": LIGHT.band, "edgecolor": LIGHT.faint, "linewidth": 0.6, "zorder": 2}
+    chosen.barh(places, [one.limit for one in shown], height=0.62, **limits)
     for off, marker, colour in ((False, "o", LIGHT.good), (True, "D", LIGHT.bad)):
         dots = [(one.ece, place) for place, one in enumerate(shown) if (one.ece > one.limit) is off]
         if dots:
@@ -271,26 +269,21 @@ def class_errors(predictions: Predictions, *, class_names: Sequence[str] | None 
     """
     data = require_predictions(predictions, what="classwise")
     data.require_labels()
-    names = checked_names(class_names, classes=data.classes) or [str(k) for k in range(data.classes)]
-    metric, found = ECE(EqualWidth(BINS)), []
-    for k, name in enumerate(names):
+    check_names(class_names, classes=data.classes)
+    metric, found = metrics.ECE(EqualWidth(BINS)), []
+    for k, name in enumerate(class_names or range(data.classes)):
         pairs = data.one_vs_rest(k)
         weight = pairs.row_weights / pairs.row_weights.sum()
         probability, frequency = float(pairs.p.double() @ weight), float(pairs.y.double() @ weight)
         limit = null_band(metric, pairs, level=LEVEL).high
-        found.append(ClassError(name, int(pairs.y.sum()), metric(pairs), limit, probability, frequency))
+        found.append(ClassError(str(name), int(pairs.y.sum()), metric(pairs), limit, probability, frequency))
     return sorted(found, key=lambda one: -one.ece)
 
 
-def checked_names(class_names: Sequence[str] | None, *, classes: int) -> list[str] | None:
-    """Return K names of classes as text, or None for their indices.
-
-    Raises:
-        InputError: If there are not K names.
-    """
+def check_names(class_names: Sequence[str] | None, *, classes: int) -> None:
+    """Refuse names of classes that are not K; None stands for the indices."""
     if class_names is not None and len(class_names) != classes:
         raise InputError(f"{classes} class names", f"{len(class_names)}", "name every class")
-    return None if class_names is None else [str(name) for name in class_names]
 
 
 def _named(models: Mapping[str, Data]) -> Mapping[str, Data]:

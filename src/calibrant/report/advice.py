@@ -1,6 +1,5 @@
 """The verdict on a model, the recommendation that follows from it and from the calibrator's gain, and the commands for it."""
 
-import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -52,12 +51,30 @@ class Verdict:
     detail: str
 
 
-def verdict_on(model: Model, state: State, *, margin: float) -> Verdict:
-    """Return the verdict on the predictions of a state, of one class a row, on all rows together."""
-    if state.event is None:
-        return verdict_of(state.ece, side_of_confidence(state.diagram, state.ece.value), margin=margin)
-    side = f"Probabilities of {model.class_name(1)} are {state.event.side}"
-    return verdict_of(state.ece, side, margin=margin, hint=bool(state.event.off))
+def verdicts_of(
+    model: Model, states: Sequence[State], audit: Audit | None, label: str | None, *, margin: float
+) -> list[Verdict]:
+    """Return the verdict on each state: on all rows together or on the clearest group, of several labels on all of them.
+
+    Args:
+        model: The model.
+        states: Its states.
+        audit: Its groups or labels, or None.
+        label: Of several labels the one that the page shows.
+        margin: ECE, or gap of a label or group, above which an error is large in practice, in (0, 1).
+    """
+    if audit is not None and label is not None:
+        tables = [table for table in (audit.before, audit.after) if isinstance(table, LabelTable)]
+        return [_verdict_on_labels(table, label, margin=margin) for table in tables]
+    verdicts = []
+    for state in states:
+        side, event = side_of_confidence(state.diagram, state.ece.value), state.event
+        if event is not None:
+            side = f"Probabilities of {model.class_name(1)} are {event.side}"
+        verdicts.append(verdict_of(state.ece, side, margin=margin, hint=event is not None and bool(event.off)))
+    if audit is not None:
+        verdicts[0] = _verdict_with_groups(verdicts[0], model, audit, margin=margin)
+    return verdicts
 
 
 def verdict_of(row: Row, side: str, *, margin: float = MARGIN, hint: bool = False) -> Verdict:
@@ -71,36 +88,29 @@ def verdict_of(row: Row, side: str, *, margin: float = MARGIN, hint: bool = Fals
     """
     state = _state(row, margin)
     limit = f"{100 * margin:g} point{'' if margin == 0.01 else 's'}"
-    small = f"It is below the margin of {limit}: for most uses this needs no action."
-    if row.high is not None and row.high >= margin:
-        small = f"The estimate is below the margin of {limit}; the interval reaches above it."
-    headline, tail = {
-        "calibrated": (
-            f"No miscalibration found; an ECE above {limit} is excluded",
-            f" The whole interval lies below the margin of {limit}.",
-        ),
-        "small": (f"{side}: significant but small", f" {small}"),
-        "large": (f"{side}: significant and large", f" It is above the margin of {limit}."),
-        "perhaps large": (
-            f"{side}: significant, and possibly large",
-            f" The interval contains the margin of {limit}: more rows would tell whether the error exceeds it.",
-        ),
-        "unclear": (
-            "No significant miscalibration, but too few rows to exclude a large one",
-            f" The interval reaches above the margin of {limit}{_rows_that_exclude(row, margin)}.",
-        ),
-        "not tested": (f"{side}; not tested", ""),
+    headline = {
+        "calibrated": f"No miscalibration found; an ECE above {limit} is excluded",
+        "small": f"{side}: significant but small",
+        "large": f"{side}: significant and large",
+        "perhaps large": f"{side}: significant, and possibly large",
+        "unclear": "No significant miscalibration, but too few rows to exclude a large one",
+        "not tested": f"{side}; not tested",
     }[state]
-    detail = f"ECE {row.shown(row.value)}; intervals and limits were not computed."
-    if row.null_high is not None:
-        ends = f"95 % interval {row.interval} %" if row.interval else "no interval is known to cover here"
-        mean = "" if row.null_mean is None else f"mean {row.shown(row.null_mean)}, "
-        detail = f"ECE {row.shown(row.value)} ({ends}); if calibrated: {mean}97.5 % limit {row.shown(row.null_high)}."
+    if row.null_high is None:
+        return Verdict(state, headline, f"ECE {row.shown(row.value)}; intervals and limits were not computed.")
+    ends = f"95 % interval {row.interval} %" if row.interval else "no interval is known to cover here"
+    mean = "" if row.null_mean is None else f"mean {row.shown(row.null_mean)}, "
+    detail = f"ECE {row.shown(row.value)} ({ends}); if calibrated: {mean}97.5 % limit {row.shown(row.null_high)}."
+    detail += f" Large is what exceeds the margin of {limit}, the largest error that you accept."
+    if state == "unclear" and row.high is not None:
+        # the upper end for a calibrated model falls as 1 / √n; rounded to two digits
+        rows = float(f"{row.n * (row.high / margin) ** 2:.2g}")
+        detail += f" If the model is calibrated, about {rows:,.0f} rows would exclude a larger one."
     if hint and state in ("calibrated", "unclear"):
         # gap and slope are two more looks: 1 − .95² of calibrated models show one outside its interval
         headline = f"No significant miscalibration by the ECE, but a hint: {lower_first(side)}"
-        tail += " One in ten calibrated models shows such a hint by chance: look again on other rows."
-    return Verdict(state, headline, detail + tail)
+        detail += " One in ten calibrated models shows such a hint by chance: look again on other rows."
+    return Verdict(state, headline, detail)
 
 
 def _state(row: Row, margin: float) -> Significance:
@@ -125,16 +135,7 @@ def side_of_confidence(diagram: Diagram, ece: float) -> str:
     return f"{'Over' if gap > 0 else 'Under'}-confident by {points(abs(gap))}"
 
 
-def _rows_that_exclude(row: Row, margin: float) -> str:
-    if row.high is None:
-        return ""
-    # the upper end for a calibrated model falls as 1 / √n; rounded up to two digits
-    rows = math.ceil(row.n * (row.high / margin) ** 2)
-    unit = 10 ** max(len(str(rows)) - 2, 0)
-    return f": if the model is calibrated, about {math.ceil(rows / unit) * unit:,} rows would exclude a larger error"
-
-
-def verdict_with_groups(average: Verdict, model: Model, audit: Audit, *, margin: float) -> Verdict:
+def _verdict_with_groups(average: Verdict, model: Model, audit: Audit, *, margin: float) -> Verdict:
     """Return the clearest group's verdict where one is off by more than the margin, else that on all rows.
 
     Groups with opposite errors can pass on average. Those that one correction for all puts right are no news.
@@ -149,7 +150,7 @@ def verdict_with_groups(average: Verdict, model: Model, audit: Audit, *, margin:
     return Verdict(average.state, f"{clear}; overall {lower_first(average.headline)}", average.detail)
 
 
-def verdict_on_labels(table: LabelTable, worst: str, *, margin: float) -> Verdict:
+def _verdict_on_labels(table: LabelTable, worst: str, *, margin: float) -> Verdict:
     """Return the verdict on several labels by their joint test; ``worst`` is the label that the page shows."""
     off, tested = off_in(table), len(table.tested)
     if not off:
@@ -286,8 +287,7 @@ def advice_of(
     by = {gain.against: gain for gain in gains}
     reasons = [f"After {name}: {lower_first(after.headline)}. {after.detail}", *(gain.sentence for gain in gains)]
     if audit is not None and audit.off_by and not isinstance(model.calibrator, BY_GROUP):
-        features = model.by if isinstance(model.by, dict) else model.before.features or {}
-        method, columns = correction_by(audit.off_by, features)
+        method, columns = correction_by(audit.off_by, model.before.features or {})
         headline = f"Calibrate by {listed(columns)}: one correction for all leaves some groups wrong."
         return Advice(headline, reasons, commands(method=method, features=columns))
     nothing, temperature = by.get(NOTHING), by.get(TEMPERATURE)

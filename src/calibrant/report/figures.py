@@ -12,13 +12,12 @@ from calibrant.evaluate.subgroups import Subgroup
 from calibrant.plot.diagrams import Diagram, diagram_of
 from calibrant.plot.drawing import DOTS, draw_diagram, draw_dots, draw_histogram, draw_isotonic
 from calibrant.plot.style import Palette, finish
-from calibrant.report.groups import Audit, off_in
+from calibrant.report.groups import Audit
 from calibrant.report.model import Picture
-from calibrant.report.state import BARS, BINNING, Event, State
+from calibrant.report.state import BINNING, State
 from calibrant.report.wording import percent
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # Placeholder colours that no figure uses otherwise; each is replaced by the CSS variable of its role, so that one drawing
@@ -55,32 +54,14 @@ def state_picture(state: State, name: str, *, subject: str, start: float) -> Pic
     ax, below = figure.add_axes((0.165, 0.35, 0.795, 0.795 * WIDTH / 5.6)), figure.add_axes((0.165, 0.09, 0.795, 0.16))
     if event is None:
         draw_diagram(diagram, ax, palette=PLACEHOLDERS, start=start)
-        draw_histogram(diagram_of(state.pairs, binning=BINNING), below, palette=PLACEHOLDERS)
     else:
         draw_isotonic(event.isotonic, ax, palette=PLACEHOLDERS, event=subject, words=False)
         draw_dots(diagram, ax, palette=PLACEHOLDERS)
-        _draw_outcomes(event, below)
+    draw_histogram(diagram_of(state.pairs, binning=BINNING), below, palette=PLACEHOLDERS, x=what, y=rate)
     off = sum(one.off for one in diagram.bins)
     means = f"mean {what} {percent(diagram.confidence)}, {rate} {percent(diagram.accuracy)}"
     outside = f"{off} of {len(diagram.bins)} bins lie outside what is expected if calibrated"
     return Picture(f"{name}: {means}; {outside}", figure, dot_titles(diagram, what, rate))
-
-
-def _draw_outcomes(event: Event, ax: "Axes") -> None:
-    """Draw the rows without the event upwards and those with it downwards, on one scale."""
-    left, (events, misses) = [at / BARS for at in range(BARS)], event.histogram
-    look: dict[str, Any] = {"width": 1 / BARS, "align": "edge", "edgecolor": PLACEHOLDERS.faint, "linewidth": 0.6}
-    ax.bar(left, misses, color=PLACEHOLDERS.band, **look)
-    ax.bar(left, -events, color=PLACEHOLDERS.good, **look)
-    ax.axhline(0, color=PLACEHOLDERS.faint, linewidth=0.8)
-    top = 1.25 * float(event.histogram.max())
-    ax.set(xlim=(0, 1), ylim=(-top, top))
-    # each in the corner that the bars of a good model leave free
-    words: dict[str, Any] = {"transform": ax.transAxes, "fontsize": 7.5, "color": PLACEHOLDERS.ink}
-    ax.text(0.98, 0.95, "without the event", ha="right", va="top", **words)
-    ax.text(0.02, 0.05, "with it", ha="left", va="bottom", **words)
-    finish(ax, PLACEHOLDERS, x="predicted probability", y="rows", in_percent="x")
-    ax.yaxis.set_major_formatter(lambda value, _: f"{100 * abs(value):.3g} %")
 
 
 def panel_picture(caption: str, diagram: Diagram, *, event: bool = False) -> Picture:
@@ -102,13 +83,8 @@ def groups_picture(audit: Audit) -> Picture:
     height = 1.1 + 0.42 * len(shown)
     ax = _bare(WIDTH, height).add_axes((0.36, 0.72 / height, 0.6, 1 - 1.1 / height))
     ax.axvline(0, color=PLACEHOLDERS.faint, linewidth=1, linestyle="--")
-    # of one state, as in every diagram: a diamond is off, a circle is not
     looks = [(before, "before", "D", PLACEHOLDERS.bad, -0.14), (after, "after", "o", PLACEHOLDERS.good, 0.14)]
-    if not after:
-        off = {part.group: part for part in off_in(audit.before) if isinstance(part, Subgroup)}
-        on = {name: part for name, part in before.items() if name not in off}
-        looks = [(off, "", "D", PLACEHOLDERS.bad, 0.0), (on, "", "o", PLACEHOLDERS.good, 0.0)]
-    for found, when, marker, colour, shift in looks:
+    for found, when, marker, colour, shift in looks[: 1 + bool(after)]:
         rows = [(place + shift, found[row.group]) for place, row in enumerate(shown) if row.group in found]
         ends = [[row.gap - row.all_low for _, row in rows], [row.all_high - row.gap for _, row in rows]]
         gaps, places = [row.gap for _, row in rows], [place for place, _ in rows]

@@ -4,7 +4,7 @@ The JSON of a report is this record.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -17,17 +17,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.evaluate.multilabel import LabelTable
 from calibrant.metrics import Accuracy
 from calibrant.plot.diagrams import Diagram
-from calibrant.report.advice import (
-    MARGIN,
-    Advice,
-    Gain,
-    Verdict,
-    advice_of,
-    gains_of,
-    verdict_on,
-    verdict_on_labels,
-    verdict_with_groups,
-)
+from calibrant.report.advice import MARGIN, Advice, Gain, Verdict, advice_of, gains_of, verdicts_of
 from calibrant.report.groups import Audit, audit_of, name_of, off_in
 from calibrant.report.model import Model, fingerprint
 from calibrant.report.state import Event, State, state_of
@@ -59,11 +49,12 @@ class ClassFigures:
 
 @dataclass(frozen=True, eq=False)
 class Finding:
-    """What a report finds of one model; JSON has every field but the model itself and its states.
+    """What a report finds of one model; JSON has every field but the first three.
 
     Args:
         model: The model.
         states: Its figures before calibration, and after it if there is a calibrator.
+        label: Of several labels the one that the pictures show.
         name: Of the model.
         source: The name of its file.
         calibrator: The calibrator as text, or None.
@@ -85,6 +76,7 @@ class Finding:
 
     model: Model
     states: Sequence[State]
+    label: str | None
     name: str
     source: str
     calibrator: str | None
@@ -111,7 +103,7 @@ class Finding:
     @property
     def plain(self) -> dict[str, Any]:
         """The finding as JSON data."""
-        shown = [field.name for field in fields(self) if field.name not in ("model", "states")]
+        shown = [field.name for field in fields(self) if field.name not in ("model", "states", "label")]
         return {name: json_data(getattr(self, name)) for name in shown}
 
 
@@ -129,21 +121,13 @@ def diagnose(model: Model, *, draws: int = 1000, margin: float = MARGIN) -> Find
         label = name_of(audit.worst or max(audit.before.rows, key=lambda row: abs(row.gap)))
     datas = [model.before] if model.after is None else [model.before, model.after]
     states = [state_of(model, data, draws=draws, label=label) for data in datas]
-    if audit is not None and label is not None:
-        tables = [table for table in (audit.before, audit.after) if isinstance(table, LabelTable)]
-        verdicts = [verdict_on_labels(table, label, margin=margin) for table in tables]
-    else:
-        verdicts = [verdict_on(model, state, margin=margin) for state in states]
-        if audit is not None:
-            verdicts[0] = verdict_with_groups(verdicts[0], model, audit, margin=margin)
-        if verdicts[0].state != "not tested":
-            detail = f"{verdicts[0].detail} The margin is the largest error that you accept (option margin)."
-            verdicts[0] = replace(verdicts[0], detail=detail)
+    verdicts = verdicts_of(model, states, audit, label, margin=margin)
     gains, last = gains_of(model, draws=draws), states[-1]
     after = len(states) > 1
     return Finding(
         model=model,
         states=states,
+        label=label,
         name=model.name,
         source=model.file,
         calibrator=model.calibrated_with,

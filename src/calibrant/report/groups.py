@@ -71,9 +71,10 @@ def audit_of(model: Model) -> Audit | None:
     if isinstance(model.before, MultiLabel):
         after = label_table(model.after) if isinstance(model.after, MultiLabel) else None
         return Audit((), label_table(model.before), after)
-    named = model.by is not None
-    columns: Any = model.by if named else dict(model.before.features or {})
-    return audit_groups(model.before, model.after, columns, named=named) if len(columns) else None  # type: ignore[arg-type]
+    columns: Any = dict(model.before.features or {}) if model.by is None else model.by
+    if not len(columns):
+        return None
+    return audit_groups(model.before, model.after, columns, named=model.by is not None)  # type: ignore[arg-type]
 
 
 def audit_groups(before: Data, after: Data | None, columns: Any, *, named: bool = False) -> Audit:

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import nn
@@ -18,7 +18,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.evaluate.compare import same_weights
 from calibrant.plot.diagrams import is_event, labelled_rows
-from calibrant.plot.pictures import checked_names
+from calibrant.plot.pictures import check_names
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,8 +41,7 @@ class Model:
         reference: The same rows through plain temperature scaling, fitted where ``calibrator`` was; None leaves that
             comparison out.
         options: The options that read the file, such as {"columns": "p_*"}, for the commands that the report prints.
-        by: Columns whose groups are looked at: names of features of ``before``, or a dict of columns (N,); None takes all its
-            features, an empty list none.
+        by: Names of features of ``before`` whose groups are looked at; None takes all, an empty list none.
 
     Raises:
         InputError: If rows lack labels, or those before and after differ in number or weights.
@@ -62,7 +61,7 @@ class Model:
     class_names: Sequence[str] | None = None
     reference: Data | None = None
     options: Mapping[str, str] = field(default_factory=dict)
-    by: Sequence[str] | Mapping[str, Any] | None = None
+    by: Sequence[str] | None = None
 
     _repr_html_ = to_html
 
@@ -73,7 +72,7 @@ class Model:
             elif data is not None:
                 labelled_rows(data)
         if isinstance(self.before, Predictions):
-            checked_names(self.class_names, classes=self.before.classes)
+            check_names(self.class_names, classes=self.before.classes)
         if self.after is not None and len(self.after) != len(self.before):
             got = f"{len(self.before)} and {len(self.after)}"
             raise InputError(

@@ -135,7 +135,6 @@ def versions() -> dict[str, str]:
 def _template() -> Any:
     """Return the template of reports; it is compiled once for the process, which takes as long as a picture."""
     import jinja2
-    from markupsafe import Markup, escape
 
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("calibrant.report"),
@@ -148,6 +147,4 @@ def _template() -> Any:
     made.filters["by_kind"] = lambda blocks: [
         (kind, [*group]) for kind, group in itertools.groupby(blocks, key=lambda block: type(block).__name__)
     ]
-    # a name, or a word of a command, may break behind an underscore, slash or bracket, and not within a word
-    made.filters["soft"] = lambda name: Markup(re.sub(r"([_/(]+|\)\.)", r"\1<wbr>", str(escape(name))))
     return made.get_template("page.html")

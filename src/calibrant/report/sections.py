@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, combinations
+from itertools import chain
 from typing import Any
 
 from calibrant.calibrators import Calibrator
@@ -11,33 +11,36 @@ from calibrant.data.leakage import rows_in_sketch
 from calibrant.data.multilabel import MultiLabel
 from calibrant.data.pairs import are_events
 from calibrant.errors import InputError
-from calibrant.evaluate.compare import Comparison, compared
+from calibrant.evaluate.compare import Comparison, compare_all
 from calibrant.evaluate.subgroups import Subgroup
-from calibrant.plot.diagrams import Bin, diagram_from, diagram_of
+from calibrant.plot.diagrams import diagram_from, diagram_of
 from calibrant.plot.drawing import lower_limit
 from calibrant.report.figures import groups_picture, panel_picture, state_picture
 from calibrant.report.finding import Finding
 from calibrant.report.groups import MINIMUM, name_of, off_in
-from calibrant.report.model import Block, Claims, Section, Table
+from calibrant.report.model import Block, Claims, Picture, Section, Table
 from calibrant.report.state import BINNING, FEWEST, Event, excludes
-from calibrant.report.wording import (
-    GLOSSARY,
-    HOW_TO_READ,
-    HOW_TO_READ_AN_EVENT,
-    TO_DO,
-    WITHIN_CHANCE,
-    listed,
-    lower_first,
-    percent,
-    signed,
-)
+from calibrant.report.wording import listed, lower_first, percent, signed
 from calibrant.statistics.means import Interval
 from calibrant.statistics.paired import shown_p
 
+# What to do beside each metric, by its class; those that grow with miscalibration say so only above their limit.
+TO_DO = {
+    "Accuracy": "For more of it train a better model: one correction for all hardly changes it.",
+    "NLL": "Compare models and calibrators by it: lower is better, and every class and row counts.",
+    "Brier": "Compare as by NLL; it forgives confident errors more.",
+    "Bias": "Away from 0: events are rarer (+) or more frequent (−) than expected. Opposite labels cancel: see every label.",
+    "ECE": "If that is too much, calibrate: a probability is off by it on average.",
+    "MCE": "Point at the lowest and highest dots; with few rows it is mostly chance.",
+    "ClasswiseECE": "See class by class; a slope and bias per class (auto tries them) corrects it.",
+    "DebiasedECE": "Read it as the ECE without what chance adds.",
+    "SmoothECE": "Read it as an ECE that depends on no bins.",
+    "AURC": "Lower is better if you answer only the most confident rows.",
+}
+WITHIN_CHANCE = "Nothing: a calibrated model scores as much by chance."
 PANELS = 6  # classes or labels with a diagram of their own, divided among the models: they take half of the time
 MOST_ROWS = 20  # most rows of a table of classes, groups or labels; its caption states the total, and JSON has all
-MOST_PAIRS = 6  # of models that are compared: more than four models would fill the first screen with sentences
-LEVEL = 0.95
+MOST_COMPARED = 4  # models: the pairs of more would fill the first screen with sentences
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Page:
     """
 
     found: Finding
-    pictures: Section
+    pictures: Sequence[Picture]
     sections: Sequence[Section]
 
 
@@ -67,38 +70,27 @@ def page_of(found: Finding, *, models: int = 1) -> Page:
         event_section(found),
         panel_section(found),
         parts_section(found, panels=panels),
-        bins_section(found),
         classes_section(found, panels=panels),
         calibrator_section(found),
-        record_section(found),
     ]
     return Page(found, pictures, [section for section in made if section is not None])
 
 
-def first_pictures(found: Finding) -> Section:
-    """Return the pictures of the first screen: before and after calibration on one scale, or what is off by group."""
+def first_pictures(found: Finding) -> list[Picture]:
+    """Return the pictures of the first screen: what is off by group, and before and after calibration on one scale."""
     names = ("Before", f"After {found.model.method or 'calibration'}") if found.calibrated else ("Uncalibrated",)
-    blocks: list[Block] = [*state_pictures(found, names)]
-    audit = found.for_whom
-    if audit is not None and audit.columns and off_in(audit.before):
-        blocks = [groups_picture(audit), blocks[-1]]  # beside the groups stands what all rows are now
-    return Section("", [*blocks, HOW_TO_READ if found.event is None else HOW_TO_READ_AN_EVENT])
-
-
-def state_pictures(found: Finding, names: Sequence[str]) -> list[Any]:
-    """Return the picture of each state."""
-    start = lower_limit(*(state.diagram for state in found.states))
+    audit, start = found.for_whom, lower_limit(*(state.diagram for state in found.states))
+    groups = [groups_picture(audit)] if audit is not None and audit.columns and off_in(audit.before) else []
     named = zip(names, found.states, strict=True)
-    return [state_picture(state, name, subject=_subject(found), start=start) for name, state in named]
+    return [*groups, *(state_picture(state, name, subject=_subject(found), start=start) for name, state in named)]
 
 
 def _subject(found: Finding) -> str:
-    """Return what the event of the pictures is called."""
-    worst = found.for_whom and found.for_whom.worst
-    return name_of(worst) if worst and isinstance(found.model.before, MultiLabel) else found.model.class_name(1)
+    """Return what the event of the pictures is called: of several labels the one that is shown."""
+    return found.label or found.model.class_name(1)
 
 
-def _table_of_states(found: Finding, title: str, subject: str, rows: Sequence[Any], note: str) -> Table:
+def _table_of_states(found: Finding, title: str, subject: str, rows: Sequence[Any], note: str = "") -> Table:
     """Return the table of (label, (value, interval) of each state, if calibrated, what to do)."""
     when = ("before", "after") if found.calibrated else ("value",)
     header = [subject, *chain.from_iterable((name, "95 %") for name in when), "if calibrated", "what to do"]
@@ -106,14 +98,10 @@ def _table_of_states(found: Finding, title: str, subject: str, rows: Sequence[An
 
 
 def panel_section(found: Finding) -> Section:
-    """Return every informative figure, before and after, with what it is if calibrated and what to do, and what is left out."""
-    rows, left = [], list[str]()
+    """Return every figure, before and after, with what it is if calibrated and what to do."""
+    rows = []
     for states in zip(*(state.rows for state in found.states), strict=True):
         last = states[-1]
-        if states[0].says_nothing:
-            limit = states[0].shown(states[0].null_high)
-            left.append(f"{last.label} is left out: its 97.5 % limit if calibrated is {limit} with so few rows.")
-            continue
         # what a calibrated model shows by chance asks for nothing
         within = last.null_high is not None and not last.significant
         over = "" if last.of_labels is None else f", {last.of_labels.average}"
@@ -123,9 +111,9 @@ def panel_section(found: Finding) -> Section:
     title, event = "All figures", found.event is not None and not isinstance(found.model.before, MultiLabel)
     if found.calibrated:
         title += f", before and after {found.model.method or 'calibration'}"
-    table = _table_of_states(found, title, "metric", rows, GLOSSARY)
+    table = _table_of_states(found, title, "metric", rows)
     heading = "The predicted class: all figures as “evaluate” prints them" if event else ""
-    return Section(heading, [table, *left, *found.remarks], folded=event)
+    return Section(heading, [table, *found.remarks], folded=event)
 
 
 def event_section(found: Finding) -> Section | None:
@@ -139,13 +127,19 @@ def event_section(found: Finding) -> Section | None:
         ece = (
             "Calibrate." if last.ece.value >= found.margin else "Below your margin: calibrate only if it costs nothing."
         )
-    rows: list[tuple[Any, ...]] = [
-        ("mean probability − rate, in points", [_ends(one.gap, 100, "+.2f") for one in states], "0", _gap_advice(last)),
-        ("slope of the log-odds", [_ends(one.slope) for one in states], "1", _slope_advice(last)),
+    expects = "The event is {} than the model expects: refit on recent rows, or correct for a new rate (PriorShift)."
+    gap = (expects.format("more frequent"), expects.format("rarer"))
+    slope = (
+        "Shrink the log-odds: probabilities are too near 0 and 1.",
+        "Stretch the log-odds: probabilities are too close together.",
+    )
+    rows = [
+        ("mean probability − rate", [_ends(one.gap) for one in states], "0", _todo(last, last.gap, 0, gap)),
+        ("slope of the log-odds", [_ends(one.slope) for one in states], "1", _todo(last, last.slope, 1, slope)),
         ("intercept, given the slope", [_ends(one.intercept) for one in states], "0", "Read it with the slope."),
         ("ECE of the event, 15 bins", [one.ece.value_and_interval for one in states], last.ece.limits, ece),
         ("Brier score (p − y)²", [(f"{one.brier:.4f}", "") for one in states], "", TO_DO["NLL"]),
-        ("AUROC (ranking)", [("–" if one.auroc is None else f"{one.auroc:.4f}", "") for one in states], "", ranking),
+        ("AUROC", [("–" if one.auroc is None else f"{one.auroc:.4f}", "") for one in states], "", ranking),
     ]
     note = "What to do refers to the last column of figures."
     if math.isnan(last.gap.low):
@@ -154,34 +148,21 @@ def event_section(found: Finding) -> Section | None:
     return Section("", [table], folded=False)
 
 
-def _ends(one: Interval | None, scale: float = 1, form: str = ".3f") -> tuple[str, str]:
+def _ends(one: Interval | None) -> tuple[str, str]:
     if one is None:
         return "–", ""
-    value, low, high = (signed(scale * x, form) for x in (one.estimate, one.low, one.high))
+    value, low, high = (signed(x, "+.4f") for x in (one.estimate, one.low, one.high))
     return value, "" if math.isnan(one.low) else f"{low} to {high}"
 
 
-def _gap_advice(event: Event) -> str:
-    if math.isnan(event.gap.low):
-        return "Label more rows to tell the average."
-    if not excludes(event.gap, 0):
-        return "Nothing: the average is right, as far as these rows can tell."
-    side = "rarer" if event.gap.estimate > 0 else "more frequent"
-    if not event.ece.significant:
-        return f"Look again on other rows: the event may be {side} than the model expects, or that is chance (one in twenty)."
-    return f"Refit on recent rows, or correct for a new rate (PriorShift): the event is {side} than the model expects."
-
-
-def _slope_advice(event: Event) -> str:
-    slope = event.slope
-    if slope is None or math.isnan(slope.low):
-        return "Label more rows to tell the slope."
-    if not excludes(slope, 1):
-        return "Nothing: high and low probabilities are spread as they should be."
-    word = "Shrink the log-odds: probabilities are too near 0 and 1"
-    if slope.estimate > 1:
-        word = "Stretch the log-odds: probabilities are too close together"
-    return f"{word}. A temperature of about {1 / max(slope.estimate, 1e-3):.2f} does it."
+def _todo(event: Event, one: Interval | None, right: float, below_and_above: tuple[str, str]) -> str:
+    """Return what to do about a statistic that is ``right`` if calibrated."""
+    if one is None or math.isnan(one.low):
+        return "Label more rows to tell it."
+    if not excludes(one, right):
+        return "Nothing: it is as it should be, as far as these rows can tell."
+    chance = " That may be chance, as of one in twenty calibrated models: look again on other rows."
+    return below_and_above[one.estimate > right] + ("" if event.ece.significant else chance)
 
 
 def parts_section(found: Finding, *, panels: int) -> Section | None:
@@ -229,35 +210,6 @@ def parts_section(found: Finding, *, panels: int) -> Section | None:
     return Section("For whom", [*blocks, *audit.notes, promise], folded=False)
 
 
-def bins_section(found: Finding) -> Section:
-    """Return the bins of each state, those that contribute most to the ECE first."""
-    names, blocks = ("Bins before", "Bins after") if found.calibrated else ("Bins",), list[Block]()
-    if found.for_whom is not None and found.for_whom.columns and off_in(found.for_whom.before):
-        blocks += state_pictures(found, ("Before", "After")[: len(found.states)])[: len(found.states) - 1]
-    what = ("confidence", "accuracy") if found.event is None else ("probability", "frequency")
-    header = [f"{what[0]} (%)", "rows", f"mean {what[0]}", what[1], "expected if calibrated", "outside"]
-    for name, state in zip(names, found.states, strict=True):
-        rows = [
-            [
-                f"{100 * one.low:.5g} – {100 * one.high:.5g}",
-                f"{one.count:,}",
-                percent(one.confidence),
-                percent(one.accuracy),
-                f"{100 * one.expect_low:.1f} – {100 * one.expect_high:.1f} %",
-                _side(one, event=found.event is not None),
-            ]
-            for one in sorted(state.diagram.bins, key=lambda one: -one.count * abs(one.gap))
-        ]
-        blocks.append(Table(f"{name}, the largest errors first", header, rows))
-    return Section("Bins with the largest errors", blocks)
-
-
-def _side(one: Bin, *, event: bool) -> str:
-    if not one.off:
-        return ""
-    return ("too high" if one.gap > 0 else "too low") if event else f"{'over' if one.gap > 0 else 'under'}-confident"
-
-
 def classes_section(found: Finding, *, panels: int) -> Section | None:
     """Return the classes, the worst calibrated first, with a diagram of the first."""
     if not (classes := found.classes):
@@ -284,11 +236,8 @@ def calibrator_section(found: Finding) -> Section | None:
     if not found.calibrated:
         return None
     calibrator, blocks = found.model.calibrator, list[Block]([found.calibrator or "not named"])
-    if isinstance(calibrator, Calibrator):
-        about = " ".join((type(calibrator).__doc__ or "").split("\n\n")[0].split()).replace("``", "")
-        fitted = rows_in_sketch(calibrator.fit_rows)
-        rows = f"{fitted:,} rows" if fitted else "rows that its file does not record"
-        blocks += [about, f"It was fitted on {rows}; none of them may be among the rows evaluated here."]
+    if isinstance(calibrator, Calibrator) and (fitted := rows_in_sketch(calibrator.fit_rows)):
+        blocks += [f"It was fitted on {fitted:,} rows; none of them may be among the rows evaluated here."]
     if (evidence := found.evidence) is not None:
         tried = [
             [one.name, *(f"{value:.4f}" for value in (one.loss, one.gain, one.error, one.weight))]
@@ -299,18 +248,6 @@ def calibrator_section(found: Finding) -> Section | None:
         header = ["candidate", "log-loss (nats)", "gain (nats)", "± s.e.", "weight"]
         blocks += [f"{evidence.verdict[:1].upper()}{evidence.verdict[1:]}.", Table(title, header, tried)]
     return Section("The calibrator", blocks)
-
-
-def record_section(found: Finding) -> Section:
-    """Return where the figures come from."""
-    split = "" if found.model.whole else f", split {found.model.split}"
-    lines = [
-        f"Source: {found.source or 'in memory'}{split}",
-        f"Data fingerprint (SHA-256): {found.fingerprint}",
-        f"Margin for “large”: ECE {100 * found.margin:g} points",
-        "Bins: diagrams: 15 of equal mass; histogram and ECE: 15 of equal width",
-    ]
-    return Section("Record", [Claims("", lines)])
 
 
 def overview_of(findings: Sequence[Finding]) -> Table:
@@ -328,26 +265,21 @@ def overview_of(findings: Sequence[Finding]) -> Table:
 
 
 def pairs_of(findings: Sequence[Finding]) -> dict[tuple[str, str], Comparison]:
-    """Return the comparison of each pair of a few models, as they would be used, on the rows that both were evaluated on.
-
-    The keys are their names, and the level accounts for the number of pairs; empty where none share rows.
-    """
+    """Return the comparison of each pair of two to four models, as they would be used, by their names; empty for other rows."""
     names = [found.name for found in findings]
     names = [name if names.count(name) == 1 else f"{name} ({place})" for place, name in enumerate(names, start=1)]
-    used = {name: found.states[-1].data for name, found in zip(names, findings, strict=True)}
-    # without true classes nothing tells whether rows are the same
-    known = {
-        name: data
-        for name, data in used.items()
-        if not isinstance(data, MultiLabel) and (are_events(data) or data.labels is not None)
-    }
-    pairs, found = list(combinations(known, 2)), {}
-    for a, b in pairs if len(pairs) <= MOST_PAIRS else ():
-        try:
-            found[a, b] = compared(known[a], known[b], (a, b), level=1 - (1 - LEVEL) / len(pairs))
-        except InputError:  # other rows: nothing to pair
-            continue
-    return found
+    used = {}
+    for name, found in zip(names, findings, strict=True):
+        data = found.states[-1].data
+        # without true classes nothing tells whether rows are the same
+        if not isinstance(data, MultiLabel) and (are_events(data) or data.labels is not None):
+            used[name] = data
+    if not 2 <= len(used) == len(findings) <= MOST_COMPARED:
+        return {}
+    try:
+        return compare_all(used)
+    except InputError:  # other rows: nothing to pair
+        return {}
 
 
 def comparison_of(pairs: dict[tuple[str, str], Comparison], findings: Sequence[Finding]) -> list[Claims]:

@@ -21,7 +21,6 @@ from calibrant.plot.diagrams import (
     BINS,
     LEVEL,
     Diagram,
-    Floats,
     IsotonicDiagram,
     diagram_of,
     event_pairs,
@@ -36,7 +35,6 @@ from calibrant.statistics.means import Interval, normal_quantile
 BINNING = EqualWidth(BINS)
 FEWEST = 20  # events, and rows without one, below which gap and slope have no interval: fewer were not simulated
 ONE_SIDED = 0.9  # of the ECE: a mean gap of as much leaves 5 % of it to the other side
-BARS = 20  # of the histograms of rows with and without the event
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +50,6 @@ class Event:
         brier: Mean (p − y)².
         auroc: The chance that a row with the event has the higher probability, half for equal ones; None without such pairs.
         isotonic: The isotonic curve and its band.
-        histogram: (2, 20) fractions of the rows with and without the event in bins of equal width.
     """
 
     ece: Row
@@ -62,7 +59,6 @@ class Event:
     brier: float
     auroc: float | None
     isotonic: IsotonicDiagram
-    histogram: Floats
 
     @property
     def off(self) -> list[str]:
@@ -119,7 +115,6 @@ def event_of(pairs: Pairs, ece: Row) -> Event:
         brier=brier,
         auroc=float((hits * (np.cumsum(misses) - misses / 2)).sum() / both) if both else None,
         isotonic=isotonic_diagram(pairs),
-        histogram=np.stack([np.histogram(p, BARS, (0, 1), weights=weight * one)[0] / rows for one in (y, 1 - y)]),
     )
 
 
