@@ -21,7 +21,6 @@ from calibrant.calibrators.binned import CentredIsotonic, HistogramBinning, Isot
 from calibrant.calibrators.chain import Chain
 from calibrant.calibrators.convex import ConvexCalibrator as ConvexCalibrator
 from calibrant.calibrators.focal import FocalCalibration, FocalTemperatureScaling
-from calibrant.calibrators.groups import ByFeatures as ByFeatures  # a base class to write methods on
 from calibrant.calibrators.groups import FeatureScaling, GroupScaling
 from calibrant.calibrators.kernel import KernelScaling
 from calibrant.calibrators.mixture import EnsembleTemperatureScaling
