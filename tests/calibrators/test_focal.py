@@ -149,7 +149,7 @@ def test_saturated_rows_do_not_score_a_false_zero() -> None:
     logits, labels = drawn(500, 4, sharp=3.0)
     rows, accuracy = MemoryRows.of(logits * 100, labels), float((logits.argmax(dim=1) == labels).double().mean())
     errors = {
-        ties: GridSearch(rows, "ece", EqualMass(15, ties=ties), None, otherwise="komisarenko").at(1.0, 0.01).value
+        ties: GridSearch(rows, "ece", EqualMass(15, ties=ties), None, otherwise="komisarenko").at(1.0, 0.01)[0].value
         for ties in ("together", "interpolated")
     }
     assert errors["together"] == pytest.approx(1 - accuracy)

@@ -3,11 +3,11 @@
 They go by the log-loss or by the ECE of softmax(z / T) under the focal map, which is the identity at γ = 0.
 """
 
-import heapq
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,13 +23,11 @@ from calibrant.scores import entropy_ratio
 
 _DIGITS = 12  # values equal to so many decimals are ties
 _ROUNDING = 1e-11  # of a mean over the rows, and what is a tie of two errors
-_FAR = 1e300  # below the top class: its exponential is 0, and 0 times it is not NaN
 Criterion = Literal["nll", "ece"] | None
 Grid = Sequence[float] | Literal["mukhoti", "wang", "wang-code", "komisarenko", "komisarenko-code"] | None
 
 
-@dataclass(frozen=True)
-class Preset:
+class Preset(NamedTuple):
     """T = step, 2·step … count·step, as exact quotients: the programs that add up T drift to 9.99999999999998."""
 
     per_unit: int
@@ -64,14 +62,14 @@ def check_grid(criterion: Any, grid: Any) -> Any:
     return temperatures
 
 
-@dataclass(frozen=True, order=True)
-class Best:
-    """A candidate and its criterion: the lowest wins; of equal ones the smallest |γ|, and then the smallest T."""
+class Best(NamedTuple):
+    """A candidate: the lowest criterion wins; of equal ones the smallest |γ|, and then the smallest T."""
 
-    rank: tuple[float, float, float]
-    value: float
-    gamma: float
+    rounded: float
+    size: float
     temperature: float
+    gamma: float
+    value: float
 
 
 class GridSearch:
@@ -100,53 +98,34 @@ class GridSearch:
         if batch.weights is not None and self.binning is not None:
             check_weights_count(self.binning)
         self.logits, self.labels, self.weights = batch.logits.double(), batch.labels[:, None], batch.weights
-        top = self.logits.argmax(dim=1, keepdim=True)
-        self.correct = (top == self.labels)[:, 0].double()
-        # how far each other class lies below the top one, which itself counts as infinitely far
-        largest = self.logits.gather(1, top)
-        self.gaps = (self.logits - largest).clamp_min_(-_FAR).scatter_(1, top, -_FAR)
+        self.correct = (self.logits.argmax(dim=1) == batch.labels).double()
 
-    def at(self, gamma: float, temperature: float) -> Best:
-        """Return the candidate of one pair."""
-        return self._candidate(gamma, temperature)[0]
-
-    def _candidate(self, gamma: float, temperature: float) -> tuple[Best, float]:
-        """Return the candidate of one pair, and the mean confidence by ECE."""
-        if self.binning is None:
-            log_q, log_not_q = log_pairs(self.logits / temperature)
+    def at(self, gamma: float, temperature: float) -> tuple[Best, float]:
+        """Return the candidate of one pair and, by ECE, how far its mean confidence lies above the accuracy."""
+        s, excess = self.logits / temperature, math.nan
+        if gamma:
+            log_q, log_not_q = log_pairs(s)
             # Komisarenko & Kull 2024, Prop. 2: log p up to a constant of the row is log q − γ log(1 − q) − log(1 + γ u)
-            s = log_q - gamma * log_not_q - torch.log1p(gamma * entropy_ratio(log_q, log_not_q)) if gamma else log_q
-            value, mean = self._mean(torch.logsumexp(s, dim=1) - s.gather(1, self.labels)[:, 0]), math.nan
+            s = log_q - gamma * log_not_q - torch.log1p(gamma * entropy_ratio(log_q, log_not_q))
+        if self.binning is None:
+            value = self._mean(torch.logsumexp(s, dim=1) - s.gather(1, self.labels)[:, 0])
         else:
-            confidence = self._confidence(gamma, temperature)
+            confidence = 1 / torch.exp(s - s.amax(dim=1, keepdim=True)).sum(dim=1)
             value = self.binning.table(confidence, self.correct, weight=self.weights).error()
-            value, mean = math.inf if self.ignore_zero and value == 0 else value, self._mean(confidence)
-        return Best((round(value, _DIGITS), abs(gamma), temperature), value, gamma, temperature), mean
+            value = math.inf if self.ignore_zero and value == 0 else value
+            excess = self._mean(confidence - self.correct)
+        return Best(round(value, _DIGITS), abs(gamma), temperature, gamma, value), excess
 
     def _mean(self, values: Tensor) -> float:
         return float(values.mean() if self.weights is None else self.weights @ values / self.weights.sum())
 
-    def _confidence(self, gamma: float, temperature: float) -> Tensor:
-        """Return the probability (N,) of the top class."""
-        scaled = self.gaps / temperature
-        relative = scaled.exp()
-        others = relative.sum(dim=1)  # p(not top) / p(top)
-        if gamma == 0:
-            return 1 / (1 + others)
-        log_others, log_total = torch.logsumexp(scaled, dim=1), others.log1p()
-        log_q = scaled.sub_(log_total[:, None])
-        q = relative.div_(1 + others[:, None])  # of the others, at most ½, so that log(1 − q) is exact
-        u = q.mul(log_q).div_(q - 1)
-        s = log_q.sub_(q.neg_().log1p_(), alpha=gamma).sub_(u.mul_(gamma).log1p_())
-        # of the top class, whose 1 − q is that of the others together; log(1 + x) / x is 1 at x = 0
-        u_top = torch.where(others > 0, log_total / others, 1.0)
-        s_top = -log_total - gamma * (log_others - log_total) - torch.log1p(gamma * u_top)
-        return torch.sigmoid(s_top - torch.logsumexp(s, dim=1))
-
     def full(self, gammas: Sequence[float]) -> Best:
         """Return the best of all pairs."""
+        # interpolated edges leave rows out, so that the ECE may be below what the mean confidence says
         bounded = self.binning is not None and getattr(self.binning, "ties", "") != "interpolated"
-        best = self._bounded(gammas) if bounded else self._every(gammas)
+        best = Best(math.inf, 0, 0, 0, math.inf)
+        for gamma in gammas:
+            best = min(best, self._crossing(gamma, best) if bounded else self._every(gamma))
         ends = (self.temperatures[0], self.temperatures[-1])
         if ends[0] < ends[1] and best.temperature in ends:
             warn_user(
@@ -156,43 +135,33 @@ class GridSearch:
             )
         return best
 
-    def _every(self, gammas: Sequence[float]) -> Best:
-        return min(self.at(gamma, temperature) for temperature in self.temperatures for gamma in gammas)
+    def _every(self, gamma: float) -> Best:
+        return min(self.at(gamma, temperature)[0] for temperature in self.temperatures)
 
-    def _bounded(self, gammas: Sequence[float]) -> Best:
-        """Return the pair of least ECE without visiting those that cannot be it.
+    def _crossing(self, gamma: float, best: Best) -> Best:
+        """Return the better of ``best`` and the T of least ECE, without visiting those that cannot be it.
 
-        Where bins hold every row, the ECE is at least |mean confidence − accuracy| (the triangle inequality). The mean confidence
-        falls as T rises: between two temperatures it lies between its values there, which bounds the ECE. Intervals are halved,
-        that of the lowest bound first, until no bound is below the best ECE. Should the mean rise at some γ, all its
-        temperatures are compared.
+        The ECE is at least |mean confidence − accuracy| (the triangle inequality). The mean confidence falls as T rises, so the
+        search goes both ways from where it crosses the accuracy, until this bound exceeds the best ECE. Should the mean rise
+        at some γ, all its temperatures are compared.
         """
-        temperatures, accuracy, found = self.temperatures, self._mean(self.correct), list[Best]()
-        open_: list[tuple[float, float, int, int, float, float]] = []  # bound, γ, places of the ends, means there
+        excess: dict[int, float] = {}
 
-        def visit(gamma: float, place: int) -> float:
-            candidate, mean = self._candidate(gamma, temperatures[place])
-            found.append(candidate)
-            return mean
+        def visit(place: int) -> float:
+            nonlocal best
+            candidate, excess[place] = self.at(gamma, self.temperatures[place])
+            best = min(best, candidate)
+            return excess[place]
 
-        def leave(gamma: float, low: int, high: int, at_low: float, at_high: float) -> None:
-            if high - low > 1:
-                heapq.heappush(
-                    open_, (max(0.0, at_high - accuracy, accuracy - at_low), gamma, low, high, at_low, at_high)
-                )
-
-        last, rising = len(temperatures) - 1, set[float]()
-        for gamma in gammas:
-            leave(gamma, 0, last, visit(gamma, 0), visit(gamma, last))
-        while open_ and open_[0][0] <= min(found).value + _ROUNDING:
-            _, gamma, low, high, at_low, at_high = heapq.heappop(open_)
-            middle = (low + high) // 2
-            mean = visit(gamma, middle)
-            if not at_high - _ROUNDING <= mean <= at_low + _ROUNDING:
-                rising.add(gamma)
-            leave(gamma, low, middle, at_low, mean)
-            leave(gamma, middle, high, mean, at_high)
-        return min([*found, *([self._every(sorted(rising))] if rising else [])])
+        count = len(self.temperatures)
+        crossing = bisect_left(range(count), True, key=lambda place: visit(place) <= 0)
+        for places in (range(crossing - 1, -1, -1), range(crossing, count)):
+            for place in places:
+                if abs(excess[place] if place in excess else visit(place)) > best.value + _ROUNDING:
+                    break
+        along = [excess[place] for place in sorted(excess)]
+        rises = any(after > before + _ROUNDING for before, after in pairwise(along))
+        return min(best, self._every(gamma)) if rises else best
 
     def line(self, gammas: Sequence[float]) -> Best:
         """Return the best on the line through the best temperatures of the outermost two γ, as many points as temperatures."""
@@ -201,7 +170,7 @@ class GridSearch:
             return min(low, high)
         spans = high.gamma - low.gamma, high.temperature - low.temperature
         places = [i / (count - 1) for i in range(count)]
-        return min(self.at(low.gamma + spans[0] * x, low.temperature + spans[1] * x) for x in places)
+        return min(self.at(low.gamma + spans[0] * x, low.temperature + spans[1] * x)[0] for x in places)
 
 
 def check_weights_count(binning: Binning) -> None:
