@@ -20,7 +20,6 @@ from calibrant.calibrators import (
     TemperatureScaling,
     VectorScaling,
     affine,
-    bias,
     kernel,
 )
 from calibrant.calibrators.affine import AffineRows
@@ -82,21 +81,17 @@ def test_it_is_at_the_minimum_of_its_formula(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("structure", ["diagonal", "full", "tied"])
+@pytest.mark.parametrize("structure", ["diagonal", "full"])
 def test_gradient_and_hessian_are_those_of_autograd(structure: str) -> None:
     z, y = sample(50)
     g = torch.Generator().manual_seed(3)
     weight, offset = torch.rand(50, dtype=F64, generator=g), torch.randn(3, 50, dtype=F64, generator=g)
-    sums = {"diagonal": affine.diagonal_sums, "full": affine.full_sums, "tied": bias._tied_sums}[structure]
-    theta = torch.linspace(-0.5, 0.5, {"diagonal": 6, "full": 9, "tied": 4}[structure], dtype=F64)
+    sums = {"diagonal": affine.diagonal_sums, "full": affine.full_sums}[structure]
+    theta = torch.linspace(-0.5, 0.5, {"diagonal": 6, "full": 9}[structure], dtype=F64)
     rows = AffineRows(z.T.contiguous(), y, weight, offset if structure == "full" else 0.0)
 
     def value(t: Tensor) -> Tensor:
-        logits = z * t[0] + t[-3:]  # tied
-        if structure == "full":
-            logits = z @ t.view(3, 3).T + offset.T
-        elif structure == "diagonal":
-            logits = z * t[::2] + t[1::2]
+        logits = z @ t.view(3, 3).T + offset.T if structure == "full" else z * t[::2] + t[1::2]
         return weight @ cross_entropy(logits, y, reduction="none")
 
     loss, gradient, hessian = sums(rows, theta, True)
@@ -106,7 +101,7 @@ def test_gradient_and_hessian_are_those_of_autograd(structure: str) -> None:
     torch.testing.assert_close(hessian, torch.func.hessian(value)(theta), rtol=0, atol=1e-11)
 
 
-METHODS = [VectorScaling, MatrixScaling, DirichletCalibration, StructuredMatrixScaling, BiasScaling, KernelScaling]
+METHODS = [VectorScaling, MatrixScaling, DirichletCalibration, StructuredMatrixScaling, BiasScaling]
 
 
 @pytest.mark.parametrize("make", METHODS)
@@ -114,18 +109,23 @@ METHODS = [VectorScaling, MatrixScaling, DirichletCalibration, StructuredMatrixS
 def test_lbfgs_ends_where_newtons_method_does(make: Any, classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     z, y = sample(500, 6)
     exact = make().fit(z, y)
-    for module, name in (
-        (affine, "NEWTON_DIAGONAL"),
-        (affine, "_NEWTON_FULL"),
-        (bias, "NEWTON_DIAGONAL"),
-        (kernel, "_NEWTON_PARAMETERS"),
-    ):
-        monkeypatch.setattr(module, name, 0)
+    for limit in ("_NEWTON_DIAGONAL", "_NEWTON_FULL"):
+        monkeypatch.setattr(affine, limit, 0)
     if classes == 130:
         monkeypatch.setattr(affine, "_BLOCK_CLASSES", 0)
     found = make().fit(z, y)
-    torch.testing.assert_close(found(z).softmax(1), exact(z).softmax(1), rtol=0, atol=1e-5)  # 3e-8 over the curvature
-    assert 0 < found.gradient <= 3e-8
+    torch.testing.assert_close(found(z).softmax(1), exact(z).softmax(1), rtol=0, atol=1e-5)  # 3e-9 over the curvature
+    assert 0 < found.gradient <= 1e-8
+
+
+@pytest.mark.parametrize("make", [VectorScaling, MatrixScaling, BiasScaling])
+def test_many_rows_end_at_the_same_minimum_as_few(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    z, y = sample(2000, 4)
+    exact = make().fit(z, y)
+    monkeypatch.setattr(affine, "_SAMPLE", 100)
+    found = make().fit(z, y)
+    torch.testing.assert_close(found(z).softmax(1), exact(z).softmax(1), rtol=0, atol=1e-7)
+    assert 0 < found.gradient <= 3e-9
 
 
 def test_separable_rows_without_a_ridge_have_no_answer() -> None:
@@ -159,17 +159,17 @@ def test_biases_are_the_optimum_over_real_and_imagined_rows(prior_rows: float) -
     z, y = drawn(300, 4, spread=2, sharp=1)
     z = 2 * (z + torch.tensor([1.0, 0, 0, 0]))
     fitted = BiasScaling(prior_rows=prior_rows).fit(z, y)
-    slope, bias = fitted.affine()
+    slope, bias = fitted.slope, fitted.bias
 
     def loss(theta: Tensor) -> Tensor:
         q, p = torch.log_softmax(z * theta[0] + theta[1:], 1), torch.softmax(z, 1)
         return (cross_entropy(q, y, reduction="sum") - prior_rows / 300 * (p * q).sum()) / 300
 
     assert (
-        float(torch.func.grad(loss)(torch.cat([slope[:1], bias])).abs().max()) < 1e-7
+        float(torch.func.grad(loss)(torch.cat([slope[None], bias])).abs().max()) < 1e-7
     )  # a ridge of 1e-6 rows is left out
     assert float(bias.sum()) == pytest.approx(0, abs=1e-9)
-    assert fitted.temperature == pytest.approx(1 / float(slope[0]))
+    assert fitted.temperature == pytest.approx(1 / float(slope))
 
 
 def test_a_class_never_right_loses_by_how_often_it_was_expected() -> None:
@@ -199,7 +199,7 @@ def test_a_kernel_is_the_optimum_of_the_penalised_log_loss() -> None:
     def objective(b: Tensor) -> Tensor:
         return cross_entropy(log_p + phi @ b.T, y) + 1.5 / 200 * b.square().sum()
 
-    assert float(torch.func.grad(objective)(fitted.coefficients).abs().max()) < 1e-10
+    assert float(torch.func.grad(objective)(fitted.coefficients).abs().max()) < 3e-9
     x = log_p.clamp_min(-12)
     scale = (
         0.6 * (torch.cdist(x, x) ** 2).mean().sqrt()

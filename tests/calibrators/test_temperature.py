@@ -147,7 +147,9 @@ def test_an_ece_of_exactly_zero_is_passed_over_by_wangs_program_only() -> None:
     assert TemperatureScaling(grid="wang").fit(logits, labels).temperature == pytest.approx(1.0)
     assert TemperatureScaling("ece", grid=[0.5, 1.0, 2.0]).fit(logits, labels).temperature == pytest.approx(1.0)
     rows = MemoryRows.of(torch.zeros(10, 2), torch.arange(10) % 2)
-    values = [GridSearch(rows, None, None, grid, otherwise="wang").at(0.0, 1.0)[0].value for grid in ("wang", "wang-code")]
+    values = [
+        GridSearch(rows, None, None, grid, otherwise="wang").at(0.0, 1.0)[0].value for grid in ("wang", "wang-code")
+    ]
     assert values == [0, math.inf]
 
 

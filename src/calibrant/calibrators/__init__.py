@@ -7,6 +7,7 @@ from typing import Any
 
 from calibrant.calibrators import saved
 from calibrant.calibrators.affine import (
+    BiasScaling,
     DirichletCalibration,
     MatrixScaling,
     StructuredMatrixScaling,
@@ -16,7 +17,6 @@ from calibrant.calibrators.affine import (
 from calibrant.calibrators.auto import AutoCalibrator
 from calibrant.calibrators.base import Calibrator as Calibrator  # likewise; no method itself
 from calibrant.calibrators.base import Identity
-from calibrant.calibrators.bias import BiasScaling
 from calibrant.calibrators.binned import CentredIsotonic, HistogramBinning, IsotonicCalibration, ScalingBinning
 from calibrant.calibrators.chain import Chain
 from calibrant.calibrators.convex import ConvexCalibrator as ConvexCalibrator

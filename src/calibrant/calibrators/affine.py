@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -19,17 +19,19 @@ from calibrant._core.check import check_number
 from calibrant._core.newton import Optimum, newton, no_minimum
 from calibrant.calibrators.base import Certified, Tempered
 from calibrant.calibrators.chunks import LOWEST, check_label_logits, keep_excluded, lift_excluded, mix_with_uniform
-from calibrant.calibrators.temperature import fit_temperature
-from calibrant.rows import Batch, RowSource
+from calibrant.calibrators.temperature import check_prior, fit_log_temperature
+from calibrant.rows import Batch, MemoryRows, RowSource
 
-# Up to here six Hessians cost no more than the thirty gradients that L-BFGS takes, and leave no digit open
-NEWTON_DIAGONAL, _NEWTON_FULL = 125, 20  # classes
+# Classes, up to which six Hessians cost no more than the thirty gradients that L-BFGS takes, and leave no digit open
+_NEWTON_DIAGONAL, _NEWTON_FULL = 125, 15
+_SAMPLE, _ROUGH = 8192, 1e-3  # rows of a sample at whose optimum the search on many rows starts, and its tolerance
 _BLOCK_CLASSES = 128  # up to here L-BFGS is scaled by a block for each class: 17 MB of them
 _NEAR = 0.01  # of p (1 − p), above which a row belongs to a class's own
-_TOLERANCE, _ACCEPTED = 3e-8, 1e-5  # of L-BFGS: a thousandth of the sampling error at 10,000 rows is no error
+_TOLERANCE, _ACCEPTED = 3e-9, 1e-5  # of L-BFGS: a thousandth of the sampling error at 10,000 rows is no error
 _RESTARTS = 4
 # Of the largest curvature, what a class counts at least: one that no row is near would be scaled by 1 / √0.
 _LEAST_CURVATURE = 1e-4
+_SETTLES = 1e-6  # rows of ridge: biases that all rise by the same change nothing, nor does the slope of equal logits
 
 
 def log_probs_of(logits: Tensor) -> Tensor:
@@ -119,13 +121,13 @@ def _products_of_pairs(rows: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat([rows[a:] * rows[a] for a in range(len(rows))]), index
 
 
-def diagonal_blocks(rows: RowSource, theta: Tensor, ridge: Tensor) -> Tensor:
+def _diagonal_blocks(rows: RowSource, theta: Tensor) -> Tensor:
     """Return the Hessian's diagonal for ``diagonal_sums`` as blocks (2K, 1, 1), by which L-BFGS is scaled."""
-    curvature: Tensor = rows.total(diagonal_curvature, theta) / rows.mass
-    return (_at_least(curvature) + 2 * ridge)[:, None, None]
+    curvature: Tensor = rows.total(_diagonal_curvature, theta) / rows.mass
+    return _at_least(curvature)[:, None, None]
 
 
-def diagonal_curvature(rows: AffineRows, theta: Tensor) -> Tensor:
+def _diagonal_curvature(rows: AffineRows, theta: Tensor) -> Tensor:
     """Return Σ w p_k (1 − p_k) of (x_k², 1) (2K,)."""
     x, (a, b) = rows.inputs, theta.view(-1, 2, 1).unbind(dim=1)
     p = torch.softmax(a * x + b, dim=0)
@@ -133,18 +135,18 @@ def diagonal_curvature(rows: AffineRows, theta: Tensor) -> Tensor:
     return torch.stack([(spread * x * x).sum(dim=1), spread.sum(dim=1)], dim=1).view(-1)
 
 
-def full_blocks(rows: RowSource, theta: Tensor, ridge: Tensor) -> Tensor:
+def _full_blocks(rows: RowSource, theta: Tensor) -> Tensor:
     """Return roughly the blocks (B, F, F) on the diagonal of the Hessian of ``full_sums``, by which L-BFGS is scaled."""
     spread, moments, own = (part / rows.mass for part in rows.total(_full_curvature, theta))
-    spread, ridge = _at_least(spread), 2 * ridge.view(len(spread), -1)
+    spread = _at_least(spread)
     if not len(own):
-        scales: Tensor = (spread[:, None] * moments.diagonal() + ridge).view(-1, 1, 1)
+        scales: Tensor = (spread[:, None] * moments.diagonal()).view(-1, 1, 1)
         return scales
     # where rows of x sum to a constant, [x; 1] is linearly dependent: 1e-9 is far above rounding, and far below what matters
     moments.diagonal().add_(1e-9 * moments.diagonal().max())
     # near rows make a class's block, those that are far share the moments of all; where none is far, near rows need not span all
     far = (spread - own[:, -1, -1]).clamp_min(1e-3 * spread)
-    blocks: Tensor = far[:, None, None] * moments + own + torch.diag_embed(ridge)
+    blocks: Tensor = far[:, None, None] * moments + own
     return blocks
 
 
@@ -164,49 +166,75 @@ def _at_least(curvature: Tensor) -> Tensor:
     return curvature.clamp_min(_LEAST_CURVATURE * float(curvature.max()) + 1e-12)
 
 
+class Penalty(NamedTuple):
+    """Σ ridge (θ − centre)² + Σ tilt θ, ridge and centre (P,)."""
+
+    ridge: Tensor
+    centre: Tensor
+    tilt: Tensor | float = 0.0
+
+
 def fit_affine(
     rows: RowSource,
     sums: Callable[..., tuple[Tensor, ...]],
-    blocks: Callable[[RowSource, Tensor, Tensor], Tensor] | None,
     start: Tensor,
     *,
-    ridge: Tensor,
-    centre: Tensor,
-    tilt: Tensor | float = 0.0,
+    penalty: Penalty,
+    tie: Tensor | None = None,
+    second: bool = False,
     tolerance: float | None = None,
 ) -> Optimum:
-    """Return the certified minimum θ (P,) of the mean log-loss + Σ tilt θ + Σ ridge (θ − centre)².
+    """Return the certified minimum θ (P,) of the mean log-loss + ``penalty``.
 
     Args:
         rows: A source of ``AffineRows``.
-        sums: Summed loss, gradient and Hessian, such as ``diagonal_sums``.
-        blocks: What L-BFGS is scaled by, such as ``diagonal_blocks``; None for Newton's method.
+        sums: Summed loss, gradient and Hessian: ``diagonal_sums`` or ``full_sums``.
         start: (P,) float64.
-        ridge: (P,).
-        centre: (P,).
-        tilt: (P,), or 0.
+        penalty: Of θ.
+        tie: Which entry of θ each parameter of ``sums`` is, where several are one; None for each its own.
+        second: Whether to search by Newton's method, and not by L-BFGS.
         tolerance: Of the gradient's largest entry, at which the search may end; None for the method's own.
 
     Raises:
         FitError: If there is no finite minimum, or the search did not reach it.
     """
 
-    def objective(theta: Tensor, second: bool) -> Any:
-        value, gradient, *hessian = (part / rows.mass for part in rows.total(sums, theta, second))
+    def untied(theta: Tensor) -> Tensor:
+        return theta if tie is None else theta[tie]
+
+    def tied(part: Tensor) -> Tensor:
+        return part if tie is None else part.new_zeros(len(start), *part.shape[1:]).index_add_(0, tie, part)
+
+    def objective(theta: Tensor, second: bool, rows: RowSource = rows) -> Any:
+        value, gradient, *hessian = (part / rows.mass for part in rows.total(sums, untied(theta), second))
         off = theta - centre
         value = value + (tilt * theta).sum() + (ridge * off * off).sum()
-        return value, gradient + tilt + 2 * ridge * off, *(part + torch.diag(2 * ridge) for part in hessian)
+        gradient = tied(gradient) + tilt + 2 * ridge * off
+        return value, gradient, *(tied(tied(part).T) + torch.diag(2 * ridge) for part in hessian)
 
-    if blocks is None:
+    ridge, centre, tilt = penalty
+    many = isinstance(rows, MemoryRows) and rows.count >= 4 * _SAMPLE and bool(ridge.all())
+    if second and many:  # a Hessian of few rows scales the search on all, of which each step costs a gradient alone
+        some = partial(objective, second=True, rows=rows.map(_thinned, rows.count // _SAMPLE))
+        start = newton(some, start, tolerance=_ROUGH, accepted=math.inf).theta
+        found = _lbfgs(partial(objective, second=False), start, some(start)[2][None], tolerance or _TOLERANCE)
+    elif second:
         # Newton's last step squares what is left
         ends = {} if tolerance is None else {"tolerance": 100 * tolerance, "accepted": 100 * tolerance}
         found = newton(partial(objective, second=True), start, **ends)
     else:
-        scales = blocks(rows, start, ridge)
-        found = _lbfgs(partial(objective, second=False), start, scales, tolerance or _TOLERANCE)
+        blocks = tied((_diagonal_blocks if sums is diagonal_sums else _full_blocks)(rows, untied(start)))
+        blocks = blocks + torch.diag_embed(2 * ridge.view(blocks.shape[:2]))
+        found = _lbfgs(partial(objective, second=False), start, blocks, tolerance or _TOLERANCE)
     if not bool(ridge.any()) and found.value * rows.mass < math.log(2):  # all rows are right: a larger θ is better
         raise no_minimum("parameters that grow without end")
     return found
+
+
+def _thinned(rows: AffineRows, step: int) -> AffineRows:
+    """Return every ``step``-th row, at the weight of all."""
+    offset = rows.offset[:, ::step] if isinstance(rows.offset, Tensor) else rows.offset
+    return AffineRows(rows.inputs[:, ::step].contiguous(), rows.labels[::step], step * rows.weight[::step], offset)
 
 
 def _lbfgs(
@@ -251,7 +279,7 @@ def _lbfgs(
 # The calibrators.
 
 
-class RidgeAffine(Certified):
+class _Affine(Certified):
     """softmax(A x + b) of inputs x that a subclass makes of the logits, shrunk by ridges towards A = I and b = 0."""
 
     diagonal: ClassVar[bool] = False
@@ -275,24 +303,23 @@ class RidgeAffine(Certified):
         unit, classes = self._unit(rows), rows.classes
         on_diagonal, off_diagonal, on_bias = self._ridge(classes, rows.mass)
         # θ is [A, b] row by row, of a diagonal A [a, b]
+        centre = torch.eye(classes, classes + 1, dtype=torch.float64, device=rows.device)
+        ridge = torch.full_like(centre, off_diagonal).fill_diagonal_(on_diagonal)
+        ridge[:, -1] = on_bias
         if self.diagonal:
-            centre, ridge = (
-                torch.tensor([pair] * classes, dtype=torch.float64) for pair in ((1.0, 0.0), (on_diagonal, on_bias))
-            )
-        else:
-            centre = torch.eye(classes, classes + 1, dtype=torch.float64)
-            ridge = torch.full_like(centre, off_diagonal).fill_diagonal_(on_diagonal)
-            ridge[:, -1] = on_bias
+            centre, ridge = (torch.stack([part.diagonal(), part[:, -1]], dim=1) for part in (centre, ridge))
         start = centre
-        if self.fitted and len(self.bias) == classes:
+        if len(self.bias) == classes:
             start = torch.cat([self.scale.view(classes, -1) * unit, self.bias[:, None]], dim=1)
-        sums, blocks = (diagonal_sums, diagonal_blocks) if self.diagonal else (full_sums, full_blocks)
-        by_newton = classes <= (NEWTON_DIAGONAL if self.diagonal else _NEWTON_FULL)
-        ready = rows.map(_affine_rows, self, unit)
-        start, ridge, centre = (part.reshape(-1).to(rows.device) for part in (start, ridge, centre))
-        scales = None if by_newton else blocks
-        found = fit_affine(ready, sums, scales, start, ridge=ridge, centre=centre, tolerance=self.tolerance)
-        theta = found.theta.view(classes, -1)
+        found = fit_affine(
+            rows.map(_affine_rows, self, unit),
+            diagonal_sums if self.diagonal else full_sums,
+            start.reshape(-1),
+            penalty=Penalty(ridge.view(-1), centre.view(-1)),
+            second=classes <= (_NEWTON_DIAGONAL if self.diagonal else _NEWTON_FULL),
+            tolerance=self.tolerance,
+        )
+        theta = found.theta.view_as(centre)
         self.scale, self.bias = theta[:, 0 if self.diagonal else slice(-1)] / unit, theta[:, -1].clone()
         self._certify(found.gradient, rows.device)
 
@@ -302,26 +329,22 @@ class RidgeAffine(Certified):
         return keep_excluded((x * scale if self.diagonal else x @ scale.T) + bias, logits)
 
 
-def _affine_rows(batch: Batch, calibrator: RidgeAffine, unit: float) -> AffineRows:
+def _affine_rows(batch: Batch, calibrator: _Affine, unit: float) -> AffineRows:
     check_label_logits(batch)
     x = (calibrator._inputs(batch.logits.double()) / unit).T
     inputs = x.contiguous() if calibrator.diagonal else torch.cat([x, torch.ones_like(x[:1])])
     return AffineRows(inputs, batch.labels, batch.row_weights)
 
 
-class _OfLogits(RidgeAffine):
+class _OfLogits(_Affine):
     """softmax(W z + b), W diagonal or full, with ridge / N · (‖W T − I‖² + ‖b‖²) added, T being the best temperature."""
 
     def __init__(self, *, ridge: float = 1.0, prior: float | None = None) -> None:
         super().__init__()
-        self.ridge, self.prior = check_number(ridge, name="ridge", low=0), _check_prior(prior)
-
-    def affine(self) -> tuple[Tensor, Tensor]:
-        """Return W, of shape (K,) if diagonal, else (K, K), and b (K,)."""
-        return self.scale, self.bias
+        self.ridge, self.prior = check_number(ridge, name="ridge", low=0), check_prior(prior)
 
     def _unit(self, rows: RowSource) -> float:
-        return fit_temperature(rows, self.prior)
+        return math.exp(fit_log_temperature(rows, prior=self.prior)[0])
 
     def _ridge(self, classes: int, mass: float) -> tuple[float, float, float]:
         return (self.ridge / mass,) * 3
@@ -386,7 +409,7 @@ class MatrixScaling(_OfLogits):
     """
 
 
-class DirichletCalibration(RidgeAffine):
+class DirichletCalibration(_Affine):
     """softmax(W log p + b), p = softmax(z): exact if p is Dirichlet distributed given each class (Kull et al. 2019).
 
     ODIR regularisation: off_diagonal / (K(K−1)) · Σ_{j≠k} W_jk² + intercept / K · Σ b_k² is added to the mean log-loss.
@@ -429,17 +452,18 @@ class DirichletCalibration(RidgeAffine):
         return lift_excluded(torch.log_softmax(wide, dim=1)).clamp_min(LOWEST)
 
 
-class _Structured(RidgeAffine, Tempered):
+class _Structured(_Affine, Tempered):
     """softmax((I + D) x + b), x = log((1 − ε) softmax(z / T) + ε / K), with ridges that grow with K and fall with N."""
 
     share: Tensor
 
     def __init__(self, *, strength: float = 1.0, prior: float | None = None) -> None:
         super().__init__()
-        self.strength, self.prior = check_number(strength, name="strength", low=0), _check_prior(prior)
+        self.strength, self.prior = check_number(strength, name="strength", low=0), check_prior(prior)
 
     def _unit(self, rows: RowSource) -> float:
-        self._temper(math.log(fit_temperature(rows, self.prior)), rows)
+        start = float(self.log_temperature) if self.fitted else 0.0
+        self._temper(fit_log_temperature(rows, start=start, prior=self.prior)[0], rows)
         self.share = torch.tensor(1 / (rows.mass + 1), dtype=torch.float64, device=rows.device)
         return 1.0
 
@@ -506,5 +530,94 @@ class StructuredMatrixScaling(_Structured):
     """
 
 
-def _check_prior(prior: float | None) -> float | None:
-    return None if prior is None else check_number(prior, name="prior", low=0, open_low=True)
+class BiasScaling(Certified):
+    """softmax(z / T + b): the map of least log-loss on the rows and on ``prior_rows`` imagined ones that the model labels.
+
+    An imagined row has the logits of a row and the model's probabilities p as its label, so that the mean log-loss becomes
+    (1 / N) Σ_i [−log q_i(y_i)] + (λ / N) · (1 / N) Σ_i Σ_k p_ik (−log q_ik), λ being their number. This prior is conjugate to
+    the likelihood: it counts like data that the model itself drew, and needs no units. A class that is never right where the model
+    expected it ten times loses most of its probability; one that was expected half a time hardly changes, which a ridge on
+    b cannot tell apart. The fit is convex and ends with a gradient certificate. Biases may change the decision.
+
+    Args:
+        prior_rows: λ > 0, imagined rows in all.
+
+    Attributes:
+        temperature: T, one over the slope; negative where the order of the logits is wrong.
+        bias: (K,) b.
+        gradient: The largest entry of the objective's gradient at the end, in nats: the certificate.
+
+    Examples:
+        >>> z = torch.zeros(10, 2)  # says that both classes are equally likely
+        >>> y = torch.tensor([0] * 10)
+        >>> fitted = BiasScaling(prior_rows=10).fit(z, y)
+        >>> torch.softmax(fitted(z[:1]), dim=1).round(decimals=2)  # (10 + 5) / 20 of the rows, real and imagined
+        tensor([[0.7500, 0.2500]])
+
+    References:
+        Diaconis & Ylvisaker 1979, Conjugate priors for exponential families; Huang, Stein, Rubin, Kou 2020, Catalytic prior
+        distributions with application to generalized linear models, Eq. 2.
+    """
+
+    slope: Tensor
+    bias: Tensor
+
+    def __init__(self, *, prior_rows: float = 5.0) -> None:
+        super().__init__()
+        self.prior_rows = check_number(prior_rows, name="prior_rows", low=0, open_low=True)
+
+    @property
+    def temperature(self) -> float:
+        """T; NaN before ``fit``."""
+        return 1 / float(self.slope) if self.fitted and float(self.slope) else math.nan
+
+    def learned(self) -> str:
+        """Return the temperature and the range of the biases."""
+        return (
+            f"temperature={self.temperature:.4g}, biases {float(self.bias.min()):+.3g} … {float(self.bias.max()):+.3g}"
+        )
+
+    def _fit(self, rows: RowSource) -> None:
+        classes, mass = rows.classes, rows.mass
+        size = math.sqrt(float(rows.total(logit_squares)) / mass) or 1.0  # of the logits: it brings them near 1
+        share = self.prior_rows / mass
+        # With the target y + share · p of weight 1 + share, the loss is (1 + share) (log Σ e^z − z_y) + share (z_y − ⟨p, z⟩), of which
+        # the second part is linear in the slope and the biases
+        ready = rows.map(_bias_rows, size, 1 + share)
+        tilt = share / (1 + share) * ready.total(_linear_part, size) / mass
+        centre = torch.zeros(1 + classes, dtype=torch.float64, device=rows.device)
+        centre[0] = size  # the slope that changes nothing
+        start = torch.zeros_like(centre)  # the uniform distribution, where the curvature is largest
+        if len(self.bias) == classes:
+            start = torch.cat([self.slope[None] * size, self.bias])
+        ridge = torch.full_like(centre, _SETTLES / mass)
+        tie = torch.arange(2 * classes, device=rows.device) // 2 + 1  # one slope, and a bias for each class
+        tie[::2] = 0
+        found = fit_affine(
+            ready,
+            diagonal_sums,
+            start,
+            penalty=Penalty(ridge, centre, tilt),
+            tie=tie,
+            second=classes <= _NEWTON_DIAGONAL,
+            tolerance=self.tolerance,
+        )
+        self.slope = found.theta[0] / size
+        # where the ridge is least: nothing else knows their common part
+        self.bias = found.theta[1:] - found.theta[1:].mean()
+        self._certify(found.gradient, rows.device)
+
+    def _transform(self, logits: Tensor) -> Tensor:
+        x = lift_excluded(logits)
+        return keep_excluded(x * self.slope.to(x.dtype) + self.bias.to(x.dtype), logits)
+
+
+def _bias_rows(batch: Batch, size: float, weight: float) -> AffineRows:
+    check_label_logits(batch)
+    return AffineRows((centre_rows(batch.logits) / size).T.contiguous(), batch.labels, weight * batch.row_weights)
+
+
+def _linear_part(rows: AffineRows, size: float) -> Tensor:
+    """Return Σ w (x_y − ⟨p, x⟩) and Σ w (e_y − p) (1 + K,), p = softmax(size · x) being the model's probabilities."""
+    _, _, residual = rows.softmax(rows.inputs * size)
+    return -torch.cat([(residual * rows.inputs).sum()[None], residual.sum(dim=1)])

@@ -15,19 +15,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from calibrant._core.check import as_tensor, check_floating, refuse
+from calibrant._core.check import as_tensor, kind_of, refuse
 from calibrant._core.config import config_of
 from calibrant._core.config import shown as settings_in_words
 from calibrant._core.notebook import to_html
 from calibrant._core.numerics import apply_in_precision, in_row_chunks
 from calibrant._kernel import one_thread_if_small
-from calibrant.calibrators.chunks import bounded, break_ties, narrowed
 from calibrant.data.leakage import KeptHashes, part_of, sketch_of
 from calibrant.data.pairs import Pairs
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import Features, fitting_weights, require_positive
-from calibrant.errors import InputError, NotFittedError
+from calibrant.errors import NotFittedError
 from calibrant.rows import Batch, MemoryRows, RowSource
+
+_CERTAIN = 1e20  # log-odds that are certainty in every precision, and leave room in 32 bits for temperatures, matrices and sums
 
 
 class Learned(nn.Module, ABC):
@@ -81,11 +82,10 @@ class Learned(nn.Module, ABC):
         """
         if not self._columns:
             raise self._unfitted()
-        remedy = "convert with torch.as_tensor(logits), or use predict_proba(logits)"
-        check_floating(logits, name="logits", remedy=remedy, of="the calibrator", home=self.classes)
-        if logits.dim() != 2 or logits.shape[1] != self._columns:
-            remedy = "pass outputs of the same model, the classes on axis 1; of one row logits[None]"
-            raise InputError(f"logits of shape (N, {self._columns}) as in fit", f"{tuple(logits.shape)}", remedy)
+        known = isinstance(logits, Tensor) and logits.is_floating_point() and not logits.is_nested
+        if not known or logits.dim() != 2 or logits.shape[1] != self._columns:
+            remedy = "pass outputs of the same model, the classes on axis 1, of one row logits[None]; predict_proba takes arrays"
+            raise refuse(f"floating logits of shape (N, {self._columns}) as in fit", kind_of(logits), remedy)
 
     def predict_proba(self, logits: Any, features: Features | None = None) -> np.ndarray:
         """Return calibrated probabilities (N, K) float64 as a NumPy array; with several labels per row each label's own.
@@ -190,19 +190,15 @@ class Calibrator(Learned):
         """
         if isinstance(logits, Pairs):
             logits = Predictions.from_pairs(logits, halves=self.top_label)
-        held = isinstance(logits, Predictions | RowSource)
-        if held and (labels is not None or weights is not None):
+        if isinstance(logits, Predictions | RowSource) and (labels is not None or weights is not None):
             raise refuse("predictions alone", "labels or weights as well", "put them into the Predictions")
+        rows = logits
         if isinstance(logits, Predictions):
-            rows: RowSource = MemoryRows.of(
-                logits.logits,
-                logits.require_labels(),
-                weights=fitting_weights(require_positive(logits.weights)),
-                groups=logits.groups,
-                features=logits.features,
-            )
-        else:
-            rows = logits if isinstance(logits, RowSource) else MemoryRows.of(logits, labels, weights=weights)
+            weights = fitting_weights(require_positive(logits.weights))
+            z, groups, features = logits.logits, logits.groups, logits.features
+            rows = MemoryRows.of(z, logits.require_labels(), weights=weights, groups=groups, features=features)
+        elif not isinstance(rows, RowSource):
+            rows = MemoryRows.of(logits, labels, weights=weights)
         with torch.no_grad(), one_thread_if_small(rows.count * rows.classes):
             self._fit(rows)
             self._note(rows)
@@ -243,13 +239,13 @@ class Calibrator(Learned):
         autocast = not torch.compiler.is_compiling() and torch.amp.is_autocast_available(kind)
         # a matrix product in bfloat16 has three digits, which a calibrated probability does not survive
         with torch.autocast(kind, enabled=False) if autocast else nullcontext():
-            if logits.dtype.itemsize < torch.float32.itemsize:
-                if features is None:  # a few rows at a time, since in 32 bits all would take twice the memory
-                    return in_row_chunks(self._in_16_bits, logits)
-                return self._in_16_bits(logits, features)
-            wide = bounded(logits)
-            answer = self._transform(wide) if features is None else self._transform_with(wide, features)
-        return logits if answer is wide else answer
+            if logits.dtype.itemsize >= torch.float32.itemsize:
+                wide = bounded(logits)
+                answer = self._transform(wide) if features is None else self._transform_with(wide, features)
+                return logits if answer is wide else answer
+            if features is None:  # a few rows at a time, since in 32 bits all would take twice the memory
+                return in_row_chunks(self._in_16_bits, logits)
+            return self._in_16_bits(logits, features)
 
     def _in_16_bits(self, logits: Tensor, features: Features | None = None) -> Tensor:
         """Return what ``forward`` does of logits in 16 bits: computed in 32, and narrowed so that no decision changes."""
@@ -264,6 +260,50 @@ class Calibrator(Learned):
 
 def _hashed(batch: Batch) -> KeptHashes:
     return part_of(batch.logits, batch.labels)
+
+
+def bounded(logits: Tensor) -> Tensor:
+    """Return ``logits`` (N, K) in 32 bits or more, as rows within ±``_CERTAIN``, so that products with them do not overflow.
+
+    Rows whose largest logit lies beyond are moved, which keeps their decision; classes further below it have no probability
+    anyway. All others are returned as they are, since a constant of a row counts for maps of raw logits.
+    """
+    # The root of the sum of squares is at least the largest entry, and takes one pass. Elsewhere reading a value would synchronise
+    # with the device, or could not be traced.
+    if logits.dtype.itemsize < torch.float32.itemsize:
+        logits = logits.float()
+    readable = logits.device.type == "cpu" and not torch.compiler.is_compiling()
+    if readable and float(torch.linalg.vector_norm(logits.detach())) <= _CERTAIN:
+        return logits
+    top = logits.amax(dim=1, keepdim=True)
+    # from below to 0, since at −_CERTAIN the largest would be level with the others
+    home = torch.where(top <= -_CERTAIN, 0.0, top.clamp_max(_CERTAIN))
+    moved = (logits - (top - home)).clamp_min(-_CERTAIN)
+    return torch.where(torch.isneginf(logits), logits, moved)
+
+
+def narrowed(answer: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return ``answer`` (N, K) in ``dtype``; where digits are lost, less each row's largest, which so stays alone at 0.
+
+    Rounding log-probabilities of thousands of classes would make ties, and with them other decisions. What lies below all numbers
+    of ``dtype`` becomes the least of them, since −inf would say that the class is excluded.
+    """
+    if answer.dtype == dtype:
+        return answer
+    centred = (answer - answer.amax(dim=1, keepdim=True)).clamp_min(torch.finfo(dtype).min)
+    return torch.where(torch.isneginf(answer), answer, centred).to(dtype)
+
+
+def break_ties(answer: Tensor, decided: Tensor) -> Tensor:
+    """Return ``answer`` (N, K) in which class ``decided`` (N, 1) is the largest by itself.
+
+    The margin is twice what float32, or a narrower dtype of the answer, rounds by: an argmax of the logits finds it, and so does
+    one after softmax or after float64 answers were written as float32.
+    """
+    top = answer.gather(1, decided)
+    eps = max(torch.finfo(answer.dtype).eps, torch.finfo(torch.float32).eps)
+    margin = 2 * eps * torch.nan_to_num(top, neginf=0.0).abs().clamp_min(1.0)
+    return torch.minimum(answer, top - margin).scatter(1, decided, top)
 
 
 class Certified(Calibrator):

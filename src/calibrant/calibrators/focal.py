@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_choice, check_number, refuse
+from calibrant._core.check import check_choice, refuse
 from calibrant._core.log_pairs import log_normalise
 from calibrant.binning import Binning, as_binning
-from calibrant.calibrators.base import Calibrator, Tempered
-from calibrant.calibrators.chunks import check_label_logits, narrowed
+from calibrant.calibrators.base import Calibrator, Tempered, narrowed
+from calibrant.calibrators.chunks import check_label_logits
 from calibrant.calibrators.grids import Criterion, Grid, GridSearch, check_grid
-from calibrant.calibrators.temperature import T_HIGH, T_LOW, fit_log_temperature
+from calibrant.calibrators.temperature import T_HIGH, T_LOW, check_prior, fit_log_temperature
 from calibrant.errors import FitError
 from calibrant.rows import Batch, RowSource
 from calibrant.scores import check_focal_gamma
@@ -94,7 +94,7 @@ class FocalTemperatureScaling(Tempered):
         self.gammas = sorted({check_focal_gamma(gamma, name="gammas") for gamma in gammas})
         self.grid = check_grid(criterion, grid)
         self.search = check_choice(search, name="search", choices=("full", "line"))
-        self.prior = None if prior is None else check_number(prior, name="prior", low=0, open_low=True)
+        self.prior = check_prior(prior)
         if not self.gammas:
             raise refuse("at least one γ in gammas", "none", "name one, such as 0.0")
         if prior is not None and self._compares:

@@ -28,17 +28,17 @@ Grid = Sequence[float] | Literal["mukhoti", "wang", "wang-code", "komisarenko", 
 
 
 class Preset(NamedTuple):
-    """T = step, 2·step … count·step, as exact quotients: the programs that add up T drift to 9.99999999999998."""
+    """T = step, 2·step … steps·step, as exact quotients: the programs that add up T drift to 9.99999999999998."""
 
     per_unit: int
-    count: int
+    steps: int
     binning: Binning
     ignore_zero: bool = False  # pass over an ECE of exactly 0
 
     @property
     def temperatures(self) -> list[float]:
         """The candidates, ascending."""
-        return [i / self.per_unit for i in range(1, self.count + 1)]
+        return [i / self.per_unit for i in range(1, self.steps + 1)]
 
 
 # All go by ECE. "wang-code" also holds T = 0, whose NaN its comparison passes over, and never takes an ECE of exactly 0.

@@ -19,7 +19,7 @@ from calibrant.calibrators.base import Calibrator, Certified
 from calibrant.calibrators.chunks import check_label_logits, keep_excluded, lift_excluded
 from calibrant.calibrators.convex import convex_fit
 from calibrant.calibrators.folds import fold_by_scores
-from calibrant.calibrators.temperature import fit_temperature
+from calibrant.calibrators.temperature import fit_log_temperature
 from calibrant.data.record import Column, Features, check_column
 from calibrant.rows import Batch, RowSource
 
@@ -49,6 +49,7 @@ class _ByDesign(Certified):
 
     slopes: Tensor
     biases: Tensor
+    _known: dict[str, list[str]]
     names: Tensor  # JSON of {column: its categories}, as bytes, since buffers are numbers
 
     def __init__(self, columns: Sequence[str] | None) -> None:
@@ -71,7 +72,7 @@ class _ByDesign(Certified):
         self._known = columns
 
     def _update_facts(self) -> None:
-        self._known: dict[str, list[str]] = json.loads(bytes(self.names.tolist()) or b"{}")
+        self._known = json.loads(bytes(self.names.tolist()) or b"{}")
         self.needs_features = bool(self._known) or not self.fitted
 
     def _transform(self, logits: Tensor) -> Tensor:
@@ -277,7 +278,7 @@ class GroupScaling(_ByDesign):
             remedy = "leave out columns, or pass bias=False for a temperature a group alone"
             got = f"{len(self.groups)} groups and {parameters:,} parameters"
             raise refuse(f"at most {_MOST_PARAMETERS} parameters", got, remedy)
-        slope = 1 / fit_temperature(rows, _PRIOR)
+        slope = math.exp(-fit_log_temperature(rows, prior=_PRIOR)[0])
         directions = torch.eye(classes if biased else 0, classes, dtype=torch.float64, device=device)
         design = self._design(batch.features, len(batch)).to(device)
         inputs = lift_excluded(batch.logits.double()) * slope, design, batch.labels, directions

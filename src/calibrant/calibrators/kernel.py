@@ -6,13 +6,12 @@ import torch
 from torch import Tensor
 
 from calibrant._core.check import check_count, check_number
-from calibrant.calibrators.affine import AffineRows, fit_affine, full_blocks, full_sums, log_probs_of
+from calibrant.calibrators.affine import AffineRows, Penalty, fit_affine, full_sums, log_probs_of
 from calibrant.calibrators.base import Certified
 from calibrant.calibrators.chunks import check_label_logits, keep_excluded
 from calibrant.rows import Batch, RowSource
 
 _LOWEST = -12.0  # log-probabilities below this (6e-6) are alike to the kernel: there, differences carry no information
-_NEWTON_PARAMETERS = 250
 _EQUAL = 1e-10  # variance of x below which rows are equal but for rounding
 
 
@@ -73,14 +72,12 @@ class KernelScaling(Certified):
         self.frequencies = _directions(rows.classes, self.waves).to(device) / length
         self.phases = center @ self.frequencies
         shape, zero = (rows.classes, 2 * self.waves), torch.zeros(2 * self.waves * rows.classes).to(center)
-        start = self.coefficients.view(-1) if self.fitted and self.coefficients.shape == shape else zero
+        start = self.coefficients.view(-1) if self.coefficients.shape == shape else zero
         found = fit_affine(
             rows.map(_kernel_rows, self.frequencies, self.phases),
             full_sums,
-            None if len(zero) <= _NEWTON_PARAMETERS else full_blocks,
             start,
-            ridge=torch.full_like(zero, self.ridge / mass),
-            centre=zero,
+            penalty=Penalty(torch.full_like(zero, self.ridge / mass), zero),
             tolerance=self.tolerance,
         )
         self.coefficients = found.theta.view(shape)

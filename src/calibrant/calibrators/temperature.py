@@ -81,31 +81,33 @@ class TemperatureScaling(Tempered, Certified):
         self.criterion = criterion
         self.binning = None if binning is None else as_binning(binning, name="binning")
         self.grid = None if criterion is None and grid is None else check_grid(criterion, grid)
-        self.prior = None if prior is None else check_number(prior, name="prior", low=0, open_low=True)
+        self.prior = check_prior(prior)
         if prior is not None and (criterion == "ece" or grid is not None):
             raise refuse("prior with the continuous fit by log-loss", "criterion or grid beside it", "leave one out")
 
     def _fit(self, rows: RowSource) -> None:
+        log_temperature, gradient = 0.0, math.nan
         if self.criterion == "ece" or self.grid is not None:
             search = GridSearch(rows, self.criterion, self.binning, self.grid, otherwise="wang")
-            log_temperature, certificate = math.log(search.full([0.0]).temperature), []
+            log_temperature = math.log(search.full([0.0]).temperature)
         else:
-            start = float(self.log_temperature) if self.fitted else 0.0
+            start = float(self.log_temperature) if self._columns else 0.0
             log_temperature, gradient = fit_log_temperature(rows, start=start, prior=self.prior)
-            certificate = [gradient]
-        self.log_temperature = torch.tensor(log_temperature, dtype=torch.float64, device=rows.device)
-        self.certificate = torch.tensor(certificate, dtype=torch.float64, device=rows.device)
+        values = torch.tensor([log_temperature, gradient], dtype=torch.float64, device=rows.device)
+        self.log_temperature, self.certificate = values
 
     def _transform(self, logits: Tensor) -> Tensor:
         return logits * torch.exp(-self.log_temperature).to(logits.dtype)
 
 
-def fit_temperature(rows: RowSource, prior: float | None, *, start: float = 0.0) -> float:
-    """Return the T of ``fit_log_temperature``: a first step of other methods."""
-    return math.exp(fit_log_temperature(rows, prior=prior, start=start)[0])
+def check_prior(prior: float | None) -> float | None:
+    """Return ``prior``, the standard deviation > 0 of a normal prior, or None for none."""
+    return None if prior is None else check_number(prior, name="prior", low=0, open_low=True)
 
 
-def fit_log_temperature(rows: RowSource, *, start: float = 0.0, prior: float | None = None) -> tuple[float, float]:
+def fit_log_temperature(
+    rows: RowSource, *, start: float = 0.0, prior: float | None = None, tolerance: float = _TOLERANCE
+) -> tuple[float, float]:
     """Return the log T on [log 1e-3, log 1e3] of least log-loss, and the derivative there; a bound comes with a warning.
 
     Args:
@@ -113,57 +115,38 @@ def fit_log_temperature(rows: RowSource, *, start: float = 0.0, prior: float | N
         start: log T to begin at; of many rows in memory a sample is fitted first, since every step costs a pass.
         prior: Standard deviation of a normal prior on log T, whose penalty (log T)² / (2 prior²) joins the summed
             log-loss; None for none.
+        tolerance: Of log T at the last step, quiet above the default.
 
     Raises:
         InputError: If a label's logit is −inf, which makes the log-loss infinite at every T.
         FitError: If the search did not end.
     """
-    batches = rows.uncut  # a pass cuts its batches itself
+    rows = rows.uncut  # a pass cuts its batches itself
     if isinstance(rows, MemoryRows) and rows.count >= 4 * _SAMPLE:
-        sample = batches.map(Batch.selected, slice(None, None, rows.count // _SAMPLE))
-        near, _ = _search(sample, float(sample.total(_mass)), prior, start, _NEAR)
+        sample = MemoryRows.of_batch(rows.gathered().selected(slice(None, None, rows.count // _SAMPLE)), cut=False)
+        near, _ = fit_log_temperature(sample, start=start, prior=prior, tolerance=_NEAR)
         start = near if near > _LOW else start
-    log_temperature, gradient = _search(batches, rows.mass, prior, start, _TOLERANCE)
-    if log_temperature == _LOW and float(batches.total(_moments, _FLAT)[0]) == 0:
-        warn_user(
-            "expected logits that differ within a row, got rows of equal ones, to which every temperature is the same, so "
-            "1 was returned; check the model's outputs",
-            BoundWarning,
-        )
-        return 0.0, 0.0
-    if log_temperature in (_LOW, _HIGH):
-        why = "every row is right" if log_temperature == _LOW else "the logits say no more than chance"
-        warn_user(
-            f"expected a finite best temperature, got none ({why}), so the bound {math.exp(log_temperature):g} was returned; "
-            "use more validation data",
-            BoundWarning,
-        )
-    return log_temperature, gradient
-
-
-def _search(rows: RowSource, mass: float, prior: float | None, start: float, tolerance: float) -> tuple[float, float]:
-    """Return where the derivative of the mean log-loss by log T is 0, an end of [log 1e-3, log 1e3] if nowhere, and its last value."""
-    precision = 0.0 if prior is None else 1 / (prior**2 * mass)
-    left, right, x = -math.inf, math.inf, min(max(start, _LOW), _HIGH)
+    precision = 0.0 if prior is None else 1 / (prior**2 * rows.mass)
+    left, right, x, value = -math.inf, math.inf, min(max(start, _LOW), _HIGH), math.nan
     for passes in range(1000):
         # With d = z − max z and q = softmax(βd), β = 1/T: the log-loss of a row is log Σ e^{βd} − β d_y, of which the derivatives by β
         # are E_q d − d_y and Var_q d; and d/dt = −β d/dβ for β = e^−t.
         beta = math.exp(-x)
-        mean, variance, margin = (rows.total(_moments, beta) / mass).tolist()
+        mean, variance, margin = (rows.total(_moments, beta) / rows.mass).tolist()
         value = -beta * (mean - margin) + precision * x
         curvature = beta * (mean - margin) + beta**2 * variance + precision
         if math.isnan(value):
             break
+        step = -value / curvature if curvature > 0 else -math.copysign(math.inf, value)
         if margin >= 0 and not precision:
             # every label has the largest logit, so that the log-loss falls down to T = 0, soon by less than rounding
-            return _LOW, value
+            return _at_bound(rows, _LOW, value, tolerance)
         if (x == _LOW and value >= 0) or (x == _HIGH and value <= 0):
-            return x, value
-        left, right = (left, x) if value > 0 else (x, right)
-        step = -value / curvature if curvature > 0 else -math.copysign(math.inf, value)
+            return _at_bound(rows, x, value, tolerance)
         if abs(step) <= tolerance:
             # too short to need another pass: Newton squares it, so that the answer no longer depends on the start
             return x + step, value
+        left, right = (left, x) if value > 0 else (x, right)
         if right - left <= tolerance:
             return x, value
         target = min(max(x + step, x - _LONGEST_STEP, _LOW), x + _LONGEST_STEP, _HIGH)
@@ -172,8 +155,20 @@ def _search(rows: RowSource, mass: float, prior: float | None, start: float, tol
     raise FitError("the temperature search to end", f"a derivative of {value:g} at {x:g}", "check the logits' range")
 
 
-def _mass(batch: Batch) -> Tensor:
-    return batch.row_weights.sum()
+def _at_bound(rows: RowSource, bound: float, gradient: float, tolerance: float) -> tuple[float, float]:
+    """Return the bound and the derivative there, with a warning unless it is that of a sample; T = 1 if no T changes anything."""
+    if tolerance > _TOLERANCE:
+        return bound, gradient
+    flat = bound == _LOW and float(rows.total(_moments, _FLAT)[0]) == 0
+    if flat:
+        expected, got = "logits that differ within a row", "rows of equal ones, to which every temperature is the same"
+        advice = "1 was returned; check the model's outputs"
+    else:
+        why = "every row is right" if bound == _LOW else "the logits say no more than chance"
+        expected, got = "a finite best temperature", f"none ({why})"
+        advice = f"the bound {math.exp(bound):g} was returned; use more validation data"
+    warn_user(f"expected {expected}, got {got}, so {advice}", BoundWarning)
+    return (0.0, 0.0) if flat else (bound, gradient)
 
 
 def _moments(batch: Batch, beta: float) -> Tensor:
