@@ -122,7 +122,5 @@ def test_what_does_not_fit_is_named(tmp_path: Path, tokenizer: str) -> None:
         with pytest.raises(FileFormatError, match=said):
             load_fold({"name": "20news", "folder": str(tmp_path)})
     write_texts(tmp_path, words=["a"])
-    with pytest.raises(
-        FileFormatError, match=r"expected the columns text and label in .*no column label or text among words"
-    ):
+    with pytest.raises(FileFormatError, match="expected the columns text and label in"):
         load_fold({"name": "20news", "folder": str(tmp_path)})

@@ -21,10 +21,9 @@ from calibrant.study.data import load_fold
 from calibrant.study.data._split import TensorSplit, split_rows
 from calibrant.study.data.corruptions import CORRUPTIONS
 from calibrant.study.data.images import CropAndFlip
-from calibrant.study.data.ood import NOISES, ood_splits, outside_of
+from calibrant.study.data.ood import KINDS, ood_splits, outside_of
 from calibrant.study.data.text import TreeSplit, parse
 from calibrant.study.measures import FoldFits
-from calibrant.study.models import TreeLSTM
 from calibrant.study.resolve import make_model
 from calibrant.study.run import run_study
 from calibrant.study.train import predict
@@ -86,9 +85,9 @@ def test_more_images_than_there_are_cannot_be_requested(tmp_path: Path) -> None:
     write_images(tmp_path, train=(50,), test=10)
     data = {"name": "cifar10", "folder": str(tmp_path), "validation": 5}
     assert len(load_fold({**data, "train": 45, "test": 10}).train) == 45
-    with pytest.raises(InputError, match=r"expected train in 1 … 45 images of cifar10 .*, got 46; ask for fewer"):
+    with pytest.raises(InputError, match=r"expected at most 45 train images of cifar10 .*, got 46; ask for fewer"):
         load_fold({**data, "train": 46})
-    with pytest.raises(InputError, match=r"expected test in 1 … 10 images of cifar10 .*, got 11; ask for fewer"):
+    with pytest.raises(InputError, match="expected at most 10 test images of cifar10, got 11; ask for fewer"):
         load_fold({**data, "test": 11})
 
 
@@ -212,10 +211,8 @@ def test_words_take_their_vectors_from_the_file_and_the_rest_random_ones(tmp_pat
     model = make_model({"type": "TreeLSTM", "embedding": 3, "hidden": 4}, sizes=fold.sizes)
     assert torch.equal(model.embedding.weight, vectors)
     assert model.embedding.weight.requires_grad
-    with pytest.raises(
-        InputError, match="expected 7 word vectors of 100 numbers, got 7 of 3; set vocabulary and embedding to these"
-    ):
-        TreeLSTM(2, 7, vectors=vectors)
+    with pytest.raises(InputError, match="expected arguments of TreeLSTM"):
+        make_model({"type": "TreeLSTM", "embedding": 4}, sizes=fold.sizes)
 
 
 @pytest.mark.parametrize(
@@ -278,7 +275,7 @@ NOISE = 'data = { name = "digits", ood = ["gaussian-noise", { name = "pure-noise
 
 
 def noisy(kind: str, inside: TensorSplit, *, seed: int = 0, **options: float) -> torch.Tensor:
-    return NOISES[kind](**options).of(inside, name=kind, seed=seed, folder=None).inputs
+    return KINDS[kind](**options).of(inside, name=kind, seed=seed, folder=None).inputs
 
 
 def bytes_of(count: int = 40, value: int = 128) -> TensorSplit:
@@ -400,7 +397,7 @@ def test_the_network_kept_predicts_them_and_a_store_keeps_them(tmp_path: Path) -
             [{"name": "pure-noise", "sd": 1}],
             "ood set 'pure-noise': expected a key of PureNoise, got 'sd'; it has mean, deviation",
         ),
-        (["pure-noise", "pure-noise"], "expected each ood set once, got 'pure-noise' twice"),
+        (["pure-noise", "pure-noise"], "expected each of the ood sets once, got 'pure-noise' twice"),
     ],
 )
 def test_what_cannot_be_paired_is_named(ood: Any, said: str) -> None:
@@ -412,10 +409,10 @@ def test_what_cannot_be_paired_is_named(ood: Any, said: str) -> None:
 def test_a_set_that_is_not_there_and_text_are_named(tmp_path: Path) -> None:
     write_images(tmp_path / "cifar10")
     data = {"name": "cifar10", "folder": str(tmp_path / "cifar10"), "validation": 5, "ood": ["svhn"]}
-    with pytest.raises(FileFormatError, match="expected the ood set 'svhn' beside the data, got no such folder"):
+    with pytest.raises(FileFormatError, match="expected the folder of the ood set 'svhn', got no such folder"):
         load_fold(data)
     words = TensorSplit(torch.zeros(3, 5, dtype=torch.int32), torch.zeros(3, dtype=torch.int64))
     with pytest.raises(InputError, match="expected images or rows of numbers beside ood sets, got TensorSplit"):
-        ood_splits(outside_of(["pure-noise"], known=list(NOISES)), inside=words, seed=0, folder=None)
-    with pytest.raises(InputError, match="expected images beside the ood set 'pure-noise', got text"):
+        ood_splits(outside_of(["pure-noise"], known=list(KINDS)), inside=words, seed=0, folder=None)
+    with pytest.raises(InputError, match=r"expected ood sets of none \(text\), got 'pure-noise'"):
         load_fold({"name": "sst", "folder": str(tmp_path), "ood": ["pure-noise"]})

@@ -17,7 +17,7 @@ import torch
 from tests.conftest import late, needs
 from tests.study.samples import FOLDS
 
-from calibrant.errors import FileFormatError, FitError, InputError, UsageWarning
+from calibrant.errors import FileFormatError, FitError, InputError
 from calibrant.metrics import ECE
 from calibrant.study import (
     Claim,
@@ -238,24 +238,6 @@ def test_a_seed_of_every_setting_is_run_before_the_next(study: Study, tmp_path: 
     assert {cell.setting for cell in cells[:8]} == {"small", "other"}
 
 
-def test_a_device_out_of_memory_gets_half_as_many_trainings(
-    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def work(workers: int) -> None:
-        if workers > 1:
-            raise module.MemoryShortageError("expected it to fit")
-
-    pool = Pool(work)
-    monkeypatch.setattr(module, "ProcessPoolExecutor", pool)
-    with pytest.warns(UsageWarning) as caught:
-        steps = list(run_study(study, Store(tmp_path / "runs"), workers=4, accelerator="cpu"))
-    assert [str(warning.message) for warning in caught] == [
-        "expected memory for 4 trainings at a time, got too little; going on with 2",
-        "expected memory for 2 trainings at a time, got too little; going on with 1",
-    ]
-    assert (pool.sizes, steps[-1].done) == ([4, 2, 1], 8)
-
-
 def test_one_training_that_does_not_fit_in_memory_is_a_sentence(
     study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,24 +250,11 @@ def test_one_training_that_does_not_fit_in_memory_is_a_sentence(
 
     monkeypatch.setattr(MLP, "forward", forward)
     with pytest.raises(
-        module.MemoryShortageError,
+        FitError,
         match=r"expected a training of batch 20 to fit in the memory of its device, .*run fewer workers at a time",
     ):
         run(study, Store(tmp_path / "runs"))
     assert not (tmp_path / "runs").exists()
-
-
-def test_a_disk_with_too_little_room_is_found_before_the_training(
-    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    study, store = replace(study, seeds=(0,)), Store(tmp_path / "runs")
-    next(run_study(study, store, accelerator="cpu"))  # one epoch
-    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=2**20))
-    assert run(study, store, workers=1)[-1] == "Focal 0 2"  # 1 MiB is plenty for a network of 8 hidden units
-    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
-    with pytest.raises(FileFormatError, match=r"expected 0\.\d MiB free for the files of one training, got 0\.0 MiB"):
-        run(replace(study, seeds=(7,)), store)
-    assert len(list((store.root / "runs").iterdir())) == 4
 
 
 def test_a_run_that_cannot_begin_leaves_what_was_there(study: Study, tmp_path: Path) -> None:

@@ -13,20 +13,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from calibrant._core.warn import warn_user
-from calibrant.errors import FitError, InputError, UsageWarning
+from calibrant.errors import FitError, InputError
 from calibrant.study.preflight import check_folders, check_study
 from calibrant.study.recipe import Cell, Recipe, Study
 from calibrant.study.store import Store
 from calibrant.study.train import training
 
-HALVING = 2  # divisor of the number of concurrent trainings each time their device runs out of memory
 MAX_DEATHS = 3  # times in a row that processes of trainings may die before the study raises
 LOOK_EVERY = 1.0  # seconds between looks at the epochs that workers have finished
-
-
-class MemoryShortageError(FitError):
-    """A training needed more memory than its device had left."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +109,7 @@ def execute(recipe: Recipe, store: Store, *, accelerator: str = "auto") -> Itera
         except BaseException as error:
             store.tidy(recipe)
             if isinstance(error, torch.OutOfMemoryError):
-                raise MemoryShortageError(
+                raise FitError(
                     f"a training of batch {recipe.training.batch} to fit in the memory of its device",
                     f"out of memory (seed {recipe.seed})",
                     "run fewer workers at a time, or set a smaller batch: finished trainings are kept",
@@ -160,14 +154,6 @@ def _in_processes(
                     got = f"{MAX_DEATHS} deaths of their processes in a row, with none finished between"
                     remedy = "check memory, then run the study again: finished runs are kept"
                     raise FitError(wanted, got, remedy) from error
-            except MemoryShortageError:
-                if workers == 1:
-                    raise
-                workers //= HALVING
-                warn_user(
-                    f"expected memory for {workers * HALVING} trainings at a time, got too little; going on with {workers}",
-                    UsageWarning,
-                )
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
         for name in [name for name, cell in left.items() if store.finished(cell.recipe)]:

@@ -4,7 +4,6 @@ import hashlib
 import io
 import json
 import math
-import shutil
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from calibrant._files import error_boundary, write_whole
 from calibrant._kernel import threads
 from calibrant.data.predictions import Predictions
-from calibrant.errors import FileFormatError, FitError, InputError, optional
+from calibrant.errors import FitError, InputError, optional
 from calibrant.losses.loss import Adaptive
 from calibrant.study.data import Fold, Split, load_fold
 from calibrant.study.recipe import Recipe, Training
@@ -27,8 +26,6 @@ from calibrant.study.resolve import make_loss, make_model
 from calibrant.study.trajectory import learned_since, temperature_of_epoch, trajectory_entry
 
 EVALUATION_BATCH = 512
-COPIES = 2  # of a checkpoint: the new one is written before the old one is deleted
-MOMENTS = {"sgd": 1, "adam": 2, "adamw": 2, "adagrad": 1}  # size of the optimiser's state per parameter
 
 
 @runtime_checkable
@@ -134,7 +131,7 @@ def training(
 
     Raises:
         FitError: If the loss becomes infinite or NaN.
-        FileFormatError: If the disk of the checkpoint has too little room for it and for the predictions.
+        FileFormatError: If the checkpoint is damaged, or cannot be written.
         InputError: If ``"cuda"`` is requested and there is no such device.
     """
     plan = recipe.training
@@ -142,8 +139,6 @@ def training(
         parts = Parts.of(recipe, accelerator)
         fabric, fold, model = parts.fabric, parts.fold, parts.model
         state = Progress(torch.zeros(len(fold.train), dtype=torch.int64))
-        if checkpoint is not None:
-            require_space(checkpoint.parent, parts.network, fold, optimizer=plan.optimizer)
         if checkpoint is not None and checkpoint.exists():
             state = _restore(checkpoint, parts)
         while state.epoch < plan.epochs:
@@ -175,39 +170,6 @@ def training(
             # without labels: the classes of other data sets are not those of the network
             ood={name: Predictions.from_logits(rows, unchecked_kind=True) for name, rows in outside.items()},
         )
-
-
-def require_space(folder: Path, network: nn.Module, fold: Fold, *, optimizer: str) -> None:
-    """Raise if a training's checkpoints and predictions do not fit on the disk of its folder.
-
-    Args:
-        folder: The existing folder where they are written.
-        network: The network.
-        fold: Its data.
-        optimizer: Name of the optimiser.
-
-    Raises:
-        FileFormatError: With the bytes needed and free.
-    """
-    needed, free = bound_bytes(network, fold, optimizer=optimizer), shutil.disk_usage(folder).free
-    if needed > free:
-        wanted = f"{_megabytes(needed)} free for the files of one training"
-        got = f"{_megabytes(free)} on the disk of {folder}"
-        raise FileFormatError(wanted, got, "free some, or choose another --store: finished trainings are kept")
-
-
-def bound_bytes(network: nn.Module, fold: Fold, *, optimizer: str) -> int:
-    """Return an upper bound on the bytes of the checkpoints and predictions of one training."""
-    state = sum(value.numel() * value.element_size() for value in network.state_dict().values())
-    checkpoint = state * (2 + MOMENTS[optimizer])  # the current network, the best one so far, the optimiser's state
-    sets: list[Any] = [fold.validation, fold.test, *fold.ood.values()]
-    rows = sum(len(split) for split in sets)
-    # a row has K float32 logits and four numbers more at most, a training sample an epoch and a largest logit
-    return COPIES * checkpoint + rows * 4 * (int(fold.sizes["classes"]) + 4) + 16 * len(fold.train)
-
-
-def _megabytes(count: int) -> str:
-    return f"{count / 2**20:,.1f} MiB"
 
 
 def make_fabric(plan: Training, accelerator: str) -> Any:

@@ -7,11 +7,10 @@ from typing import Any
 from calibrant._core.check import check_choice, refuse
 from calibrant.errors import InputError
 from calibrant.study.data._split import DataSet, Fold, Outside, Split, TensorSplit
-from calibrant.study.data.corruptions import CORRUPTIONS
 from calibrant.study.data.digits import Digits
 from calibrant.study.data.images import SOURCES, Images
 from calibrant.study.data.module import Module
-from calibrant.study.data.ood import NOISES, ood_splits, outside_of
+from calibrant.study.data.ood import ood_splits, outside_of
 from calibrant.study.data.text import Newsgroups, Treebank
 
 __all__ = ["Fold", "Split", "TensorSplit", "data_set", "load_fold"]
@@ -50,7 +49,7 @@ def data_set(data: Mapping[str, Any], *, fold: int = 0) -> tuple[DataSet, dict[s
     made = make(**options)
     if fold >= made.folds:
         raise refuse(f"fold in 0 … {made.folds - 1} of data set {name!r}", f"{fold}", "raise folds or lower it")
-    return made, outside_of(data.get("ood", ()), known=made.outside, kinds={**NOISES, **CORRUPTIONS})
+    return made, outside_of(data.get("ood", ()), known=made.outside)
 
 
 def load_fold(data: Mapping[str, Any], *, seed: int = 0, fold: int = 0) -> Fold:

@@ -11,11 +11,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from calibrant._core.check import refuse
 from calibrant._files import shown
 from calibrant.errors import FileFormatError, InputError
 
 CPU = torch.device("cpu")
+Indices = npt.NDArray[np.int64]
 Prepare = Callable[[Tensor], Tensor]
 Augment = Callable[[Tensor, torch.Generator], Tensor]
 
@@ -123,6 +123,14 @@ class DataSet(ABC):
         return torch.empty(2, self.sizes()["inputs"], device="meta")
 
 
+class Outside(ABC):
+    """An out-of-distribution set; its options are the fields of a record."""
+
+    @abstractmethod
+    def of(self, inside: TensorSplit, *, name: str, seed: int, folder: Path | None) -> TensorSplit:
+        """Return the set, shaped and preprocessed like the test samples ``inside``."""
+
+
 def data_folder(place: Path, *, name: str) -> Path:
     """Return the folder of the data set ``name``, or raise ``FileFormatError`` if there is none."""
     if not place.is_dir():
@@ -130,22 +138,17 @@ def data_folder(place: Path, *, name: str) -> Path:
     return place
 
 
-def require_named_rows(requested: int, found: int, *, what: str) -> None:
-    """Raise if fewer rows are there than the recipe names: its record would be that of another experiment."""
-    if not 0 < requested <= found:
-        got = f"{requested}"
-        raise refuse(f"{what.partition(' ')[0]} in 1 … {found} {what.partition(' ')[2]}", got, "ask for fewer")
+def draw_rows(rows: Indices, count: int | None, *, seed: int, what: str) -> Indices:
+    """Return ``count`` of the rows, drawn by the seed, or all in their order for None.
 
-
-Indices = npt.NDArray[np.int64]
-
-
-class Outside(ABC):
-    """An out-of-distribution set; its options are the fields of a record."""
-
-    @abstractmethod
-    def of(self, inside: TensorSplit, *, name: str, seed: int, folder: Path | None) -> TensorSplit:
-        """Return the set, shaped and preprocessed like the test samples ``inside``."""
+    Raises:
+        InputError: If there are fewer: the record would be that of another experiment.
+    """
+    if count is None:
+        return rows
+    if count > len(rows):
+        raise InputError(f"at most {len(rows)} {what}", f"{count}", "ask for fewer")
+    return np.random.default_rng(seed).permutation(rows)[:count]
 
 
 def split_rows(
@@ -167,8 +170,16 @@ def split_rows(
     """
     if not 0 < validation < rows:
         raise InputError(f"validation in 1 … {rows - 1} samples", f"{validation}", "ask for fewer")
-    if rule == "per-class":
-        return _per_class(np.zeros(rows, dtype=np.int64) if labels is None else labels, validation, seed)
+    if rule == "per-class" and labels is not None:
+        classes, counts = np.unique(labels, return_counts=True)
+        # the same number of each class, so that a class is never without validation rows
+        each, odd = divmod(validation, len(classes))
+        if odd or each >= counts.min():
+            wanted = f"a multiple of {len(classes)} (the classes) below {len(classes) * counts.min()} for validation"
+            raise InputError(wanted, f"{validation}", "choose one")
+        rng = np.random.default_rng(seed)
+        held = np.concatenate([rng.permutation(np.flatnonzero(labels == k))[:each] for k in classes])
+        return np.setdiff1d(np.arange(rows), held), held
     if rule == "mukhoti":
         listed = list(range(rows))
         np.random.RandomState(seed).shuffle(listed)  # shuffling a list draws the same swaps as np.random.seed + shuffle
@@ -176,15 +187,3 @@ def split_rows(
         return order[validation:], order[:validation]
     order = (np.random.RandomState(seed) if rule == "wang" else np.random.default_rng(seed)).permutation(rows)
     return order[: rows - validation], order[rows - validation :]
-
-
-def _per_class(labels: Indices, validation: int, seed: int) -> tuple[Indices, Indices]:
-    classes, counts = np.unique(labels, return_counts=True)
-    # the same number of each class, so that a class is never without validation rows
-    each, odd = divmod(validation, len(classes))
-    if odd or each >= counts.min():
-        wanted = f"a multiple of {len(classes)} (the classes) below {len(classes) * counts.min()} for validation"
-        raise InputError(wanted, f"{validation}", "choose one")
-    rng = np.random.default_rng(seed)
-    held = np.concatenate([rng.permutation(np.flatnonzero(labels == k))[:each] for k in classes])
-    return np.setdiff1d(np.arange(len(labels)), held), held

@@ -29,7 +29,7 @@ from calibrant.study.data._split import (
     Indices,
     TensorSplit,
     data_folder,
-    require_named_rows,
+    draw_rows,
     split_rows,
 )
 from calibrant.study.data.corruptions import CORRUPTIONS
@@ -38,7 +38,7 @@ from calibrant.study.record import Flag, Natural, Size, Text, record
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-SHARD = re.compile(r"(?P<split>.+)-(?P<part>\d{5})-of-(?P<total>\d{5})\.parquet")
+SHARD = re.compile(r"(?P<split>.+)-\d{5}-of-(?P<total>\d{5})\.parquet")
 IMAGE_COLUMNS = ("img", "image")
 OTHER_NAMES = {"train": ("train",), "test": ("test",), "validation": ("validation", "valid", "val")}
 
@@ -118,11 +118,12 @@ def raw_split(source: HubSource, split: str, folder: str | None) -> RawSplit:
     """
     with optional("datasets", extra="study"):
         import datasets
-    path, config = _path_and_config(source, folder)
+    path, config, where = source.hub, source.config, f"{source.hub} on the hub"
     names_of_split = OTHER_NAMES[source.test if split == "test" else split]
-    where = f"{folder or f'{source.hub} on the hub'}"
     if folder is not None:
-        _check_shards(Path(path), names_of_split)
+        inner = Path(folder) / (config or "")  # in a copy of the hub each configuration has a folder
+        path, config, where = str(inner if inner.is_dir() else folder), None, folder
+        _require_all_shards(Path(path), names_of_split)
     wanted = f"the split {names_of_split[0]!r} of {where}"
     # the library raises many kinds: no network, no files, a broken file, a full disk
     with error_boundary(wanted, "an error of the reader", "check it, or name a folder"):
@@ -131,11 +132,12 @@ def raw_split(source: HubSource, split: str, folder: str | None) -> RawSplit:
         if chosen is None:
             raise FileFormatError(wanted, f"only {', '.join(names)}", "add its files")
         table = datasets.load_dataset(path, name=config, split=chosen)
-    column = _column_called(IMAGE_COLUMNS, table.column_names, where)
-    _column_called((source.label,), table.column_names, where)
+    column = next((name for name in IMAGE_COLUMNS if name in table.column_names), None)
+    if column is None or source.label not in table.column_names:
+        wanted = f"columns {' or '.join(IMAGE_COLUMNS)} and {source.label} in {where}"
+        raise FileFormatError(wanted, ", ".join(table.column_names), "rename them as on the hub")
     table = table.cast_column(column, datasets.Image(decode=False))
-    feature = table.features[source.label]
-    classes = getattr(feature, "num_classes", None) or source.classes
+    classes = getattr(table.features[source.label], "num_classes", None) or source.classes
     labels = np.asarray(table.with_format("numpy")[source.label][:], dtype=np.int64)
     return RawSplit(table, column, check_image_labels(labels, classes, where), classes, f"split {chosen!r} of {where}")
 
@@ -148,35 +150,15 @@ def check_image_labels(labels: npt.NDArray[np.int64], classes: int, where: str) 
     return labels
 
 
-def _path_and_config(source: HubSource, folder: str | None) -> tuple[str, str | None]:
-    """Return path and configuration for ``datasets``; in a copy of a hub repository each configuration has a folder."""
-    if folder is None:
-        return source.hub, source.config
-    if source.config is not None and (Path(folder) / source.config).is_dir():
-        return str(Path(folder) / source.config), None
-    return folder, None
-
-
-def _check_shards(folder: Path, splits: Sequence[str]) -> None:
+def _require_all_shards(folder: Path, splits: Sequence[str]) -> None:
     """Raise if files of a split are missing, whose names say how many there are: the others would be read as if they were all."""
-    present: dict[tuple[Path, str, int], set[int]] = {}
     for file in folder.rglob("*-of-*.parquet"):
         named = SHARD.fullmatch(file.name)
         if named and named["split"] in splits:
-            present.setdefault((file.parent, named["split"], int(named["total"])), set()).add(int(named["part"]))
-    for (place, split, total), parts in present.items():
-        missing = sorted(set(range(total)) - parts)
-        if missing:
-            got = f"{len(parts)} (the first missing: {split}-{missing[0]:05d}-of-{total:05d}.parquet)"
-            raise FileFormatError(f"{total} files of the split {split!r} in {place}", got, "get the data again")
-
-
-def _column_called(accepted: Sequence[str], columns: Sequence[str], where: str) -> str:
-    found = next((name for name in accepted if name in columns), None)
-    if found is None:
-        got = f"{', '.join(columns)}"
-        raise FileFormatError(f"a column {' or '.join(accepted)} in {where}", got, "rename it as on the hub")
-    return found
+            parts = len(list(file.parent.glob(f"{named['split']}-*-of-{named['total']}.parquet")))
+            if parts != int(named["total"]):
+                wanted = f"{int(named['total'])} files of the split {named['split']!r} in {file.parent}"
+                raise FileFormatError(wanted, f"{parts}", "get the data again")
 
 
 STATISTICS: Mapping[str, tuple[tuple[float, float, float], tuple[float, float, float]]] = {
@@ -283,7 +265,7 @@ def _random_part(image: "Image", size: int, draws: list[list[float]]) -> "Image"
     from PIL.Image import Resampling, Transpose
 
     width, height = image.size
-    box: tuple[int, int, int, int] | None = None
+    cut = _centre_crop(image, size)
     for area, ratio, right, down in draws[:TRIES]:
         # the area is uniform, the logarithm of the ratio too: 3:4 is as frequent as 4:3
         pixels = width * height * (AREA[0] + (AREA[1] - AREA[0]) * area)
@@ -291,9 +273,8 @@ def _random_part(image: "Image", size: int, draws: list[list[float]]) -> "Image"
         w, h = round(math.sqrt(pixels * sides)), round(math.sqrt(pixels / sides))
         if 0 < w <= width and 0 < h <= height:
             left, top = int(right * (width - w + 1)), int(down * (height - h + 1))
-            box = (left, top, left + w, top + h)
+            cut = image.resize((size, size), Resampling.BILINEAR, box=(left, top, left + w, top + h))
             break
-    cut = _centre_crop(image, size) if box is None else image.resize((size, size), Resampling.BILINEAR, box=box)
     return cut.transpose(Transpose.FLIP_LEFT_RIGHT) if draws[-1][0] < 0.5 else cut
 
 
@@ -362,20 +343,19 @@ class Images(DataSet):
     def __post_init__(self) -> None:
         if self.name != "imagenet" and self.size is not None:
             raise InputError("size of data set 'imagenet' alone", f"{self.size} of {self.name!r}", "leave it out")
-        source = SOURCES[self.name]
-        for name, usual in (
-            ("split", source.rule), ("validation", source.validation), ("statistics", source.statistics), ("size", source.size),
-        ):  # fmt: skip
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, usual)
+
+    @property
+    def side(self) -> int:
+        """Height and width given to the network."""
+        return self.size or SOURCES[self.name].size
 
     def sizes(self) -> dict[str, Any]:
         """Return the sizes."""
-        return {"classes": SOURCES[self.name].classes, "inputs": 3 * int(self.size or 0) ** 2}
+        return {"classes": SOURCES[self.name].classes, "inputs": 3 * self.side**2}
 
     def sample(self) -> Tensor:
         """Return two images."""
-        return torch.empty(2, 3, int(self.size or 0), int(self.size or 0), device="meta")
+        return torch.empty(2, 3, self.side, self.side, device="meta")
 
     def load(self, *, seed: int, fold: int) -> Fold:
         """Return the splits.
@@ -384,31 +364,27 @@ class Images(DataSet):
             InputError: If there are fewer images than are asked for.
             FileFormatError: If there are no such files.
         """
-        mean, deviation = STATISTICS[str(self.statistics)]
-        prepare = Normalise(mean, deviation)
-        (whole, labels, classes), (test, _, _) = (self._read(split, prepare) for split in ("train", "test"))
-        rule, count = str(self.split), int(self.validation or 0)
+        source = SOURCES[self.name]
+        mean, deviation = STATISTICS[self.statistics or source.statistics]
+        (whole, labels, classes), (test, _, _) = (
+            self._read(split, Normalise(mean, deviation)) for split in ("train", "test")
+        )
+        rule, count = self.split or source.rule, self.validation or source.validation
         fit, held = split_rows(len(labels), validation=count, rule=rule, seed=self.split_seed, labels=labels)
-        if self.train is not None:
-            require_named_rows(
-                self.train, len(fit), what=f"train images of {self.name} (those found, without validation images)"
-            )
-            fit = np.random.default_rng(seed).permutation(fit)[: self.train]
-        if self.test is not None:
-            require_named_rows(self.test, len(test), what=f"test images of {self.name} (those found)")
-            test = test[np.random.default_rng(0).permutation(len(test))[: self.test]]
+        fit = draw_rows(fit, self.train, seed=seed, what=f"train images of {self.name} (those not for validation)")
+        tested = draw_rows(np.arange(len(test)), self.test, seed=0, what=f"test images of {self.name}")
         black = (-mean[0] / deviation[0], -mean[1] / deviation[1], -mean[2] / deviation[2])
         crops = self.augment and self.name != "imagenet"  # which crops while it decodes
         sizes = {**self.sizes(), "classes": classes}
-        return Fold(whole[fit], whole[held], test, sizes, augment=CropAndFlip(PAD, black) if crops else None)
+        return Fold(whole[fit], whole[held], test[tested], sizes, augment=CropAndFlip(PAD, black) if crops else None)
 
     def _read(self, split: str, prepare: Normalise) -> tuple[Any, Indices, int]:
         """Return a split, its labels (N,) and K."""
         place = None if self.folder is None else str(data_folder(self.folder, name=self.name))
         if self.name == "imagenet":
             raw = raw_split(SOURCES[self.name], split, place)
-            labels, size = torch.from_numpy(raw.labels), int(self.size or 0)
-            lazy = LazyImages(raw, np.arange(len(raw)), labels, size, self.augment, self.workers, prepare)
+            labels = torch.from_numpy(raw.labels)
+            lazy = LazyImages(raw, np.arange(len(raw)), labels, self.side, self.augment, self.workers, prepare)
             return lazy, raw.labels, raw.classes
         pixels, found = read_images(self.name, split, place)
         images = TensorSplit(torch.from_numpy(pixels), torch.from_numpy(found), prepare)

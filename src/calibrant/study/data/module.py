@@ -56,14 +56,9 @@ class Module(DataSet):
             wanted = f'a Fold, or {{"train": (x, y), "val": …, "test": …}}, from {self.module!r}'
             got = f"{sorted(found)}" if isinstance(found, Mapping) else type(found).__name__
             raise InputError(wanted, got, "return one")
-        train, val, test = splits = [TensorSplit(*self._tensors(found[name], name)) for name in PARTS]
-        shapes = {tuple(split.inputs.shape[1:]) for split in splits}
-        if len(shapes) > 1:
-            raise InputError(
-                f"inputs of one shape in all splits from {self.module!r}", f"{sorted(shapes)}", "correct it"
-            )
-        classes = 1 + max(int(split.labels.max()) for split in splits)
-        return Fold(train, val, test, {"classes": classes, "inputs": int(np.prod(shapes.pop()))})
+        train, val, test = (TensorSplit(*self._tensors(found[name], name)) for name in PARTS)
+        classes = 1 + max(int(split.labels.max()) for split in (train, val, test))
+        return Fold(train, val, test, {"classes": classes, "inputs": train.inputs[0].numel()})
 
     def _tensors(self, part: Any, name: str) -> tuple[Tensor, Tensor]:
         """Return the inputs (N, …) and the labels (N,) of a split."""
@@ -74,7 +69,4 @@ class Module(DataSet):
         if x.dim() < 2 or y.shape != x.shape[:1] or y.is_floating_point() or not len(y) or bool((y < 0).any()):
             wanted = f"inputs (N, …) and labels (N,) of 0, 1, … in {name!r} from {self.module!r}"
             raise InputError(wanted, f"{x.dtype} {tuple(x.shape)} and {y.dtype} {tuple(y.shape)}", "correct it")
-        x = x if x.dtype == torch.int64 else x.to(torch.float32)  # int64: tokens
-        if x.is_floating_point() and not bool(torch.isfinite(x).all()):
-            raise InputError(f"finite inputs in {name!r} from {self.module!r}", "NaN or infinity", "fill or drop them")
-        return x, y.to(torch.int64)
+        return x if x.dtype == torch.int64 else x.to(torch.float32), y.to(torch.int64)  # int64: tokens

@@ -4,7 +4,7 @@
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant.errors import FileFormatError, InputError
-from calibrant.study.data._split import Outside, Split, TensorSplit
+from calibrant.errors import InputError
+from calibrant.study.data._split import Outside, Split, TensorSplit, data_folder, draw_rows
+from calibrant.study.data.corruptions import CORRUPTIONS
 from calibrant.study.data.images import read_images
-from calibrant.study.record import NonNegative, Real, Size, naming, record
+from calibrant.study.record import NonNegative, Real, Size, naming, record, require_once
 
 NOISE_STREAM = 20260103  # makes this noise independent of other draws with the same seed
 ROWS = 4096  # images per block
@@ -92,49 +93,42 @@ class OtherImages(Outside):
 
     def of(self, inside: TensorSplit, *, name: str, seed: int, folder: Path | None) -> TensorSplit:
         """Return the images, without labels: their classes are others."""
-        place = None if folder is None else folder.parent / name
-        if place is not None and not place.is_dir():
-            raise FileFormatError(f"the ood set {name!r} beside the data", f"no such folder: {place}", "put it there")
-        pixels = torch.from_numpy(read_images(name, "test", None if place is None else str(place))[0])
-        if self.test is not None:
-            pixels = pixels[np.random.default_rng(seed).permutation(len(pixels))[: self.test]]
+        place = None if folder is None else str(data_folder(folder.parent / name, name=f"the ood set {name!r}"))
+        images = read_images(name, "test", place)[0]
+        rows = draw_rows(np.arange(len(images)), self.test, seed=seed, what=f"test images of {name}")
+        pixels = torch.from_numpy(images)[rows]
         size = inside.inputs.shape[1:3]
         if pixels.shape[1:3] != size:
             pixels = torch.cat([_resized(rows, size) for rows in pixels.split(ROWS)])
         return replace(inside, inputs=pixels, labels=torch.full((len(pixels),), -1))
 
 
-NOISES: Mapping[str, type[Noise]] = {"gaussian-noise": GaussianNoise, "pure-noise": PureNoise}
+KINDS: Mapping[str, Callable[..., Outside]] = {
+    "gaussian-noise": GaussianNoise,
+    "pure-noise": PureNoise,
+    **CORRUPTIONS,
+}  # of those that are made of the data; other names are data sets
 
 
-def outside_of(
-    entries: Any, *, known: Sequence[str], kinds: Mapping[str, type[Outside]] = NOISES
-) -> dict[str, Outside]:
+def outside_of(entries: Sequence[Any], *, known: Sequence[str]) -> dict[str, Outside]:
     """Return the out-of-distribution sets of a recipe, by name, before anything is read.
 
     Args:
-        entries: A list of names, or tables with a ``name`` and options.
+        entries: Names, or tables with a ``name`` and options.
         known: Names of those that can stand beside the data; none beside text.
-        kinds: The sets that are made of the data, by name; other names are data sets.
 
     Raises:
         InputError: If one is unknown, named twice, or has other options.
     """
-    if not isinstance(entries, list | tuple):
-        raise InputError("a list of ood sets", f"{entries!r}", "write it in brackets")
-    made: dict[str, Outside] = {}
-    for entry in entries:
-        options = dict(entry) if isinstance(entry, Mapping) else {"name": entry}
-        name = options.pop("name", None)
-        if not known:
-            raise InputError(f"images beside the ood set {name!r}", "text", "leave ood out")
+    tables = [dict(entry) if isinstance(entry, Mapping) else {"name": entry} for entry in entries]
+    require_once([table.get("name") for table in tables], name="the ood sets")
+    made = {}
+    for table in tables:
+        name = table.pop("name", None)
         if name not in known:
-            raise InputError(f"ood sets of {', '.join(known)}", f"{name!r}", "choose among these")
-        if name in made:
-            raise InputError("each ood set once", f"{name!r} twice", "leave one out")
-        make: type[Outside] = kinds.get(name, OtherImages)
+            raise InputError(f"ood sets of {', '.join(known) or 'none (text)'}", f"{name!r}", "choose among these")
         with naming(f"ood set {name!r}"):
-            made[name] = make(**options)
+            made[name] = KINDS.get(name, OtherImages)(**table)
     return made
 
 

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from calibrant._files import error_boundary
 from calibrant.errors import FileFormatError, InputError, optional
-from calibrant.study.data._split import CPU, DataSet, Fold, Indices, TensorSplit, data_folder, split_rows
+from calibrant.study.data._split import CPU, DataSet, Fold, Indices, TensorSplit, data_folder, draw_rows, split_rows
 from calibrant.study.record import Flag, Size, Text, record
 
 Node = list[Any]  # [label, word] or [label, left, right]
@@ -148,27 +149,26 @@ def build_tree(root: Node, *, index: dict[str, int], labels: dict[int, int]) -> 
         index: Word → its index; 0 for all others.
         labels: Label in the file → class; −1 for all others.
     """
-    leaves: list[tuple[int, int]] = []
-    inner: list[tuple[int, tuple[int, int], int]] = []  # height, children as ±(place + 1): leaves +, inner −; label
+    nodes: list[tuple[int, int, list[int], int]] = []  # height, word, children, label; children before their parent
 
-    def walk(node: Node) -> tuple[int, int]:
-        if len(node) == 2:
-            leaves.append((index.get(str(node[1]), 0), labels.get(int(str(node[0])), -1)))
-            return 0, len(leaves)
-        (left_height, left), (right_height, right) = walk(node[1]), walk(node[2])
-        height = 1 + max(left_height, right_height)
-        inner.append((height, (left, right), labels.get(int(str(node[0])), -1)))
-        return height, -len(inner)
+    def add(node: Node) -> int:
+        children = [add(child) for child in node[1:]] if len(node) == 3 else []
+        height = 1 + max((nodes[child][0] for child in children), default=-1)
+        word = 0 if children else index.get(str(node[1]), 0)
+        nodes.append((height, word, children, labels.get(int(str(node[0])), -1)))
+        return len(nodes) - 1
 
-    walk(root)
-    # inner nodes by height, stable: the root, the highest, is the last
-    order = sorted(range(len(inner)), key=lambda i: inner[i][0])
-    place = {-(i + 1): len(leaves) + new for new, i in enumerate(order)} | {i + 1: i for i in range(len(leaves))}
+    add(root)
+    # stable: the leaves come first, from left to right, and the root, the highest, is the last
+    order = sorted(range(len(nodes)), key=lambda node: nodes[node][0])
+    place = {node: rank for rank, node in enumerate(order)}
+    heights, words, children, marks = zip(*(nodes[node] for node in order), strict=True)
+    leaves = heights.count(0)
     return Tree(
-        words=torch.tensor([word for word, _ in leaves]),
-        children=torch.tensor([[place[child] for child in inner[i][1]] for i in order]).reshape(-1, 2).long(),
-        heights=torch.tensor([inner[i][0] for i in order], dtype=torch.int64),
-        labels=torch.tensor([label for _, label in leaves] + [inner[i][2] for i in order]),
+        words=torch.tensor(words[:leaves]),
+        children=torch.tensor([[place[child] for child in pair] for pair in children[leaves:]]).reshape(-1, 2).long(),
+        heights=torch.tensor(heights[leaves:], dtype=torch.int64),
+        labels=torch.tensor(marks),
     )
 
 
@@ -176,9 +176,8 @@ BINARY = {0: 0, 1: 0, 3: 1, 4: 1}  # neutral (2) is left out
 TERNARY = {0: 0, 1: 0, 2: 1, 3: 2, 4: 2}
 BRACKETS = {"-LRB-": "(", "-RRB-": ")"}
 WORD = re.compile(r"[a-z0-9']+")
-KERAS_WORD = re.compile(
-    r"""[^ \t\n!"#$%&()*+,\-./:;<=>?@\[\\\]^_`{|}~]+"""
-)  # what is between the characters that Keras filters
+# what is between the characters that Keras filters
+KERAS_WORD = re.compile(r"""[^ \t\n!"#$%&()*+,\-./:;<=>?@\[\\\]^_`{|}~]+""")
 OTHER_WORDS = (-0.05, 0.05)  # mean and deviation of the vectors of words without one, as in Mukhoti et al.'s code
 UNREAD_VOCABULARY = 8  # stands for the vocabulary of texts that have not been read
 Length = Annotated[Size, Field(ge=2)]  # a tokenizer adds a first and a last token
@@ -243,9 +242,8 @@ class Treebank(Texts):
         place = data_folder(self.folder, name="sst")
         roots = {name: roots_of(place, name) for name in ("train", "dev", "test")}
         kept = {name: [root for root in found if root[0] in BINARY] for name, found in roots.items()}
-        if self.train is not None:
-            rows = np.random.default_rng(seed).permutation(len(kept["train"]))[: self.train]
-            kept["train"] = [kept["train"][row] for row in rows]
+        rows = draw_rows(np.arange(len(kept["train"])), self.train, seed=seed, what="training trees")
+        kept["train"] = [kept["train"][row] for row in rows]
         if self.tokenizer is not None:
             parts = [
                 ([" ".join(BRACKETS.get(word, word) for word in leaves_of(root)) for root in part],
@@ -376,12 +374,8 @@ def read_newsgroups(folder: Path, *, headers: bool) -> tuple[list[str], Indices,
         trained = len(texts)
         for file in files:
             # the reader's errors share no base class; each means that the file does not serve
-            with error_boundary(
-                f"the columns text and label in {file}", "a file that does not serve", "write it again"
-            ):
-                table = pyarrow.parquet.read_table(file)
-                if missing := {"text", "label"} - set(table.column_names):
-                    raise ValueError(f"no column {' or '.join(sorted(missing))} among {', '.join(table.column_names)}")
+            with error_boundary(f"the columns text and label in {file}", "a file without", "write it again"):
+                table = pyarrow.parquet.read_table(file, columns=["text", "label"])
                 texts += table["text"].to_pylist()
                 labels.append(table["label"].to_numpy().astype(np.int64))
     found = np.concatenate(labels)
@@ -423,24 +417,22 @@ def read_glove(path: Path, *, folder: Path, words: Set[str]) -> dict[str, list[f
     if not path.is_file():
         raise FileFormatError("a file of word vectors", f"no such file: {path}", "check the path")
     found: dict[str, list[float]] = {}
-    numbers = 0
+    place = numbers = 0
     with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
-        for place, line in enumerate(file, start=1):
-            numbers = numbers or line.rstrip().count(" ")
-            word, *values = line.rstrip().rsplit(" ", numbers)
-            wrong = "" if len(values) == numbers >= 2 else f"{len(values)} numbers"
-            if not wrong and word in words:
-                try:
+        try:
+            for line in file:
+                place += 1
+                numbers = numbers or line.rstrip().count(" ")
+                word, *values = line.rstrip().rsplit(" ", numbers)
+                if not len(values) == numbers >= 2:
+                    raise ValueError(f"{len(values)} numbers")
+                if word in words:
                     found[word] = [float(value) for value in values]
-                    wrong = "" if all(map(math.isfinite, found[word])) else "NaN or infinity"
-                except ValueError as error:
-                    wrong = str(error)
-            if wrong:
-                expected = f"{numbers} numbers" if numbers >= 2 else "two numbers or more"
-                wanted = f"a word and {expected} in line {place} of {path}"
-                raise FileFormatError(wanted, wrong, "get the file again, without a header")
-    if not numbers:
-        raise FileFormatError("a word and its numbers per line", f"an empty file: {path}", "get it again")
+                    if not all(map(math.isfinite, found[word])):
+                        raise ValueError("NaN or infinity")
+        except ValueError as error:
+            wanted = f"a word and {max(numbers, 2)} numbers in line {place} of {path}"
+            raise FileFormatError(wanted, str(error), "get the file again, without a header") from error
     return found
 
 
@@ -465,20 +457,10 @@ def vector_table(found: Mapping[str, Sequence[float]], words: Sequence[str], *, 
     return torch.from_numpy(table.astype(np.float32))
 
 
-@dataclass(frozen=True)
-class Trim:
-    """Removes the columns of token ids (B, length) that are padding in all rows.
-
-    Args:
-        pad: Id of the padding token.
-    """
-
-    pad: int
-
-    def __call__(self, ids: Tensor) -> Tensor:
-        """Return ids (B, longest) int64."""
-        used = (ids != self.pad).any(dim=0).nonzero()
-        return ids[:, : int(used.max()) + 1 if len(used) else 1].long()
+def _trimmed(ids: Tensor, *, pad: int) -> Tensor:
+    """Return token ids (B, longest) int64 without the columns that are padding in all rows."""
+    used = (ids != pad).any(dim=0).nonzero()
+    return ids[:, : int(used.max()) + 1 if len(used) else 1].long()
 
 
 def tokenised(parts: Sequence[tuple[list[str], Indices]], name: str, *, length: int, classes: int) -> Fold:
@@ -496,9 +478,8 @@ def tokenised(parts: Sequence[tuple[list[str], Indices]], name: str, *, length: 
     """
     with optional("transformers", extra="transformers"):
         from transformers import AutoTokenizer
-    with error_boundary(
-        "a tokenizer's folder or name", f"{name!r}", "check it"
-    ):  # no folder, no network, broken files …
+    # no folder, no network, broken files …
+    with error_boundary("a tokenizer's folder or name", f"{name!r}", "check it"):
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     if tokenizer.pad_token_id is None:
         raise InputError("a tokenizer with padding", f"{name!r} without", "choose an encoder's, as BERT's")
@@ -506,6 +487,6 @@ def tokenised(parts: Sequence[tuple[list[str], Indices]], name: str, *, length: 
     for texts, labels in parts:
         encoded = tokenizer(texts, truncation=True, max_length=length, padding="max_length", return_tensors="np")
         ids = torch.from_numpy(np.asarray(encoded["input_ids"], dtype=np.int32))
-        splits.append(TensorSplit(ids, torch.from_numpy(labels), prepare=Trim(tokenizer.pad_token_id)))
+        splits.append(TensorSplit(ids, torch.from_numpy(labels), prepare=partial(_trimmed, pad=tokenizer.pad_token_id)))
     sizes = {"classes": classes, "vocabulary": len(tokenizer), "padding": tokenizer.pad_token_id}
     return Fold(splits[0], splits[1], splits[2], sizes)

@@ -3,7 +3,7 @@
 The last layer is called ``classifier`` in all of them, so that the trajectory can follow its norm.
 """
 
-from calibrant.study.models.convnets import MLP, VGG, DenseNet, ResNet, SmallCNN, ThinResNet, WideResNet
+from calibrant.study.models.convnets import MLP, VGG, DenseNet, ResNet, ThinResNet, WideResNet
 from calibrant.study.models.text import BertClassifier, DeepTextCNN, PooledTextCNN, TreeLSTM
 from calibrant.study.models.vit import ViT
 
@@ -15,7 +15,6 @@ __all__ = [
     "DenseNet",
     "PooledTextCNN",
     "ResNet",
-    "SmallCNN",
     "ThinResNet",
     "TreeLSTM",
     "ViT",

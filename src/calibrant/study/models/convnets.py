@@ -10,7 +10,6 @@ from torch.nn import functional as F
 
 from calibrant._core.check import check_choice
 from calibrant.errors import InputError
-from calibrant.study.models._checks import check_sizes
 
 
 class Classifier(nn.Module):
@@ -36,14 +35,10 @@ class MLP(Classifier):
         classes: K.
         inputs: int of a flattened sample.
         hidden: Width of each hidden layer.
-
-    Raises:
-        InputError: If a size is not an integer ≥ 1.
     """
 
     def __init__(self, classes: int, inputs: int, hidden: Sequence[int] = (128, 128)) -> None:
         super().__init__()
-        check_sizes(classes=classes, inputs=inputs, hidden=hidden)
         widths = [inputs, *hidden]
         layers: list[nn.Module] = [nn.Flatten()]
         for before, after in pairwise(widths):
@@ -126,6 +121,13 @@ def _residual_stages(
     return layers, inputs
 
 
+def _stem(kind: str, width: int) -> list[nn.Module]:
+    """Return the first layers: a 3×3 convolution for small images, or a 7×7 one with stride 2 and pooling."""
+    if check_choice(kind, name="stem", choices=("small", "imagenet")) == "small":
+        return [nn.Conv2d(3, width, 3, 1, 1, bias=False)]
+    return [nn.Conv2d(3, width, 7, 2, 3, bias=False), *_active(width), nn.MaxPool2d(3, 2, 1)]
+
+
 def _active(width: int) -> list[nn.Module]:
     return [nn.BatchNorm2d(width), nn.ReLU()]
 
@@ -173,14 +175,9 @@ class ResNet(Classifier):
         init: Literal["torch", "normal"] = "torch",
     ) -> None:
         super().__init__()
-        check_sizes(classes=classes, pool=pool)
-        check_choice(stem, name="stem", choices=("small", "imagenet"))
         check_choice(init, name="init", choices=("torch", "normal"))
         kind, blocks = LAYERS[check_choice(str(depth), name="depth", choices=LAYERS)]
-        if stem == "small":
-            first: list[nn.Module] = [nn.Conv2d(3, 64, 3, 1, 1, bias=False), *_active(64)]
-        else:
-            first = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), *_active(64), nn.MaxPool2d(3, 2, 1)]
+        first = [*_stem(stem, 64), *(_active(64) if stem == "small" else ())]
         # twice as many channels where the image is halved
         layers, width = _residual_stages(Basic if kind == "basic" else Bottleneck, blocks, (64, 128, 256, 512), 64)
         self._end([*first, *layers], width, classes, pool=pool)
@@ -201,12 +198,8 @@ class ThinResNet(Classifier):
         He et al. 2016 §4.2; ResNet-32 is the network of Wang et al. 2021.
     """
 
-    def __init__(
-        self, classes: int, depth: int = 32, widths: Sequence[int] = (16, 32, 64), stride: Literal[1, 2] = 1
-    ) -> None:
+    def __init__(self, classes: int, depth: int = 32, widths: Sequence[int] = (16, 32, 64), stride: int = 1) -> None:
         super().__init__()
-        check_sizes(classes=classes, depth=depth, widths=widths)
-        check_choice(stride, name="stride", choices=(1, 2))
         if depth < 8 or (depth - 2) % 6:
             raise InputError("depth 6·n + 2 (8, 14, 20, 32 …)", f"{depth}", "choose one of these")
         first = nn.Conv2d(3, widths[0], 3, stride, 1, bias=False)
@@ -220,57 +213,31 @@ class ThinResNet(Classifier):
 VGG16 = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0)  # 0 halves the image
 
 
-class WideBlock(nn.Module):
-    """Batch norm, ReLU and 3×3 convolution, twice, plus a shortcut, taken after the first ReLU if sizes change."""
-
-    expansion = 1
-
-    def __init__(self, inputs: int, width: int, stride: int) -> None:
-        super().__init__()
-        self.before = nn.Sequential(*_active(inputs))
-        first, second = (nn.Conv2d(k, width, 3, step, 1, bias=False) for k, step in ((inputs, stride), (width, 1)))
-        self.body = nn.Sequential(first, *_active(width), second)
-        self.shortcut = None if inputs == width else nn.Conv2d(inputs, width, 1, stride, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return (N, width, H / stride, W / stride)."""
-        ready = self.before(x)
-        return self.body(ready) + (x if self.shortcut is None else self.shortcut(ready))
-
-
 class WideResNet(Classifier):
-    """Wide residual network WRN-depth-widen.
+    """Wide residual network WRN-depth-widen, with batch norm and ReLU after each convolution, also on shortcuts.
+
+    That is what Mukhoti et al.'s code has (WRN-26-10: 36,481,434 parameters, 28 batch norms, convolutions drawn from a normal
+    distribution of variance 2 / (k²·outputs)); Zagoruyko & Komodakis have them before.
 
     Args:
         classes: K.
         depth: 6·n + 4, as counted by Zagoruyko & Komodakis, or 6·n + 2, as by Mukhoti et al., who do not count the two
             shortcuts: 26 and 28 are the same depth.
         widen: Factor on 16, 32, 64 channels.
-        norm: ``"after"``: batch norm and ReLU after each convolution, also on shortcuts, as in Mukhoti et al.'s code
-            (WRN-26-10: 36,481,434 parameters, 28 batch norms, convolutions drawn from a normal distribution of variance
-            2 / (k²·outputs)); ``"before"``: as in Zagoruyko & Komodakis (WRN-28-10: 36,479,194 parameters, 25 batch norms,
-            torch's initialisation).
 
     References:
         Zagoruyko & Komodakis 2016, Table 1; Mukhoti et al. 2020, code, Net/wide_resnet.py.
     """
 
-    def __init__(
-        self, classes: int, depth: int = 26, widen: int = 10, norm: Literal["after", "before"] = "after"
-    ) -> None:
+    def __init__(self, classes: int, depth: int = 26, widen: int = 10) -> None:
         super().__init__()
-        check_sizes(classes=classes, depth=depth, widen=widen)
-        check_choice(norm, name="norm", choices=("after", "before"))
         if depth < 8 or depth % 6 not in (2, 4):
             raise InputError("depth 6·n + 2 or 6·n + 4 (16, 22, 26, 28 …)", f"{depth}", "choose one of these")
-        after = norm == "after"
-        first: list[nn.Module] = [nn.Conv2d(3, 16, 3, 1, 1, bias=False), *(_active(16) if after else ())]
         # two convolutions a block in three stages: 6·n, and 2 layers (or 4, with the shortcuts) outside of them
         widths = (16 * widen, 32 * widen, 64 * widen)
-        layers, width = _residual_stages(Basic if after else WideBlock, [(depth - 2) // 6] * 3, widths, 16)
-        self._end([*first, *layers, *(() if after else _active(width))], width, classes)
-        if after:
-            normal_by_outputs(self)
+        layers, width = _residual_stages(Basic, [(depth - 2) // 6] * 3, widths, 16)
+        self._end([nn.Conv2d(3, 16, 3, 1, 1, bias=False), *_active(16), *layers], width, classes)
+        normal_by_outputs(self)
 
 
 class DenseLayer(nn.Module):
@@ -304,12 +271,8 @@ class DenseNet(Classifier):
 
     def __init__(self, classes: int, growth: int = 32, stem: Literal["small", "imagenet"] = "small") -> None:
         super().__init__()
-        check_sizes(classes=classes, growth=growth)
-        check_choice(stem, name="stem", choices=("small", "imagenet"))
         width = 2 * growth
-        layers: list[nn.Module] = [nn.Conv2d(3, width, 3, 1, 1, bias=False)]
-        if stem == "imagenet":
-            layers = [nn.Conv2d(3, width, 7, 2, 3, bias=False), *_active(width), nn.MaxPool2d(3, 2, 1)]
+        layers = _stem(stem, width)
         for stage, count in enumerate((6, 12, 24, 16)):
             for _ in range(count):
                 layers.append(DenseLayer(width, growth))
@@ -334,7 +297,6 @@ class VGG(Classifier):
 
     def __init__(self, classes: int) -> None:
         super().__init__()
-        check_sizes(classes=classes)
         layers: list[nn.Module] = []
         inputs = 3
         for width in VGG16:
@@ -344,18 +306,3 @@ class VGG(Classifier):
             else:
                 layers.append(nn.MaxPool2d(2))
         self._end(layers, inputs, classes)
-
-
-class SmallCNN(Classifier):
-    """Two 3×3 convolutions with pooling, for tests and first experiments.
-
-    Args:
-        classes: K.
-        width: Channels of the first layer.
-    """
-
-    def __init__(self, classes: int, width: int = 16) -> None:
-        super().__init__()
-        check_sizes(classes=classes, width=width)
-        first, second = nn.Conv2d(3, width, 3, 1, 1), nn.Conv2d(width, 2 * width, 3, 1, 1)
-        self._end([first, nn.ReLU(), nn.MaxPool2d(2), second, nn.ReLU()], 2 * width, classes)

@@ -8,11 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from calibrant._core.check import check_number, refuse, shown
+from calibrant._core.check import shown
 from calibrant._files import error_boundary
 from calibrant.errors import InputError, optional
 from calibrant.study.data.text import TreeBatch
-from calibrant.study.models._checks import check_sizes
 from calibrant.study.models.convnets import Classifier
 
 
@@ -40,9 +39,6 @@ class DeepTextCNN(WordClassifier):
         pools: Kernel size of the max pooling after each of the six convolutions; 1 is none.
         embedding_scale: Standard deviation of the initial embeddings; batch normalisation cancels it in the forward pass,
             but at 1, torch's default, Adam with rate 1e-3 changes them little.
-
-    Raises:
-        InputError: If a size is not an integer ≥ 1, or ``pools`` are not six.
     """
 
     def __init__(
@@ -56,11 +52,6 @@ class DeepTextCNN(WordClassifier):
         embedding_scale: float = 1.0,
     ) -> None:
         super().__init__()
-        if len(pools) != 6:
-            raise refuse("pools as a list of 6 sizes", f"{len(pools)}", "give one for each convolution")
-        check_sizes(classes=classes, vocabulary=vocabulary, embedding=embedding, channels=channels, pools=pools)
-        check_odd(kernel)
-        check_number(embedding_scale, name="embedding_scale", low=0)
         self.embedding = nn.Embedding(vocabulary, embedding, padding_idx=0)
         with torch.no_grad():
             self.embedding.weight *= embedding_scale
@@ -100,8 +91,6 @@ class PooledTextCNN(WordClassifier):
         vectors: Tensor | None = None,
     ) -> None:
         super().__init__()
-        check_sizes(classes=classes, vocabulary=vocabulary, embedding=embedding, channels=channels)
-        check_odd(kernel)
         self.embedding = word_vectors(vocabulary, embedding, vectors, padding_idx=0).requires_grad_(False)
         layers: list[nn.Module] = []
         for before in (embedding, channels, channels):
@@ -112,24 +101,10 @@ class PooledTextCNN(WordClassifier):
         self.classifier = nn.Linear(channels, classes)
 
 
-def check_odd(kernel: int) -> None:
-    """Raise unless the size of a kernel is odd: an even one cannot be centred."""
-    check_sizes(kernel=kernel)
-    if kernel % 2 == 0:
-        raise refuse("kernel as an odd number", f"{kernel}", f"choose {kernel - 1} or {kernel + 1}")
-
-
 def word_vectors(vocabulary: int, embedding: int, vectors: Tensor | None, **options: int) -> nn.Embedding:
-    """Return an embedding that begins with ``vectors`` (vocabulary, embedding), or at random if there are none.
-
-    Raises:
-        InputError: If the vectors have another shape.
-    """
+    """Return an embedding that begins with ``vectors`` (vocabulary, embedding), or at random if there are none."""
     found = nn.Embedding(vocabulary, embedding, **options)  # type: ignore[arg-type]
     if vectors is not None:
-        if vectors.shape != (vocabulary, embedding):
-            expected, got = f"{vocabulary} word vectors of {embedding} numbers", " of ".join(map(str, vectors.shape))
-            raise InputError(expected, got, "set vocabulary and embedding to these, or get others")
         found.weight.data.copy_(vectors)
     return found
 
@@ -148,9 +123,6 @@ class TreeLSTM(nn.Module):
         output_gate: Whether inner nodes have an output gate; in Mukhoti et al.'s code h = tanh(c) instead.
         dropout: Dropout probability of the hidden state before the last layer; ½ in that code.
 
-    Raises:
-        InputError: If a size is not an integer ≥ 1, or ``vectors`` have another shape.
-
     References:
         Tai, Socher, Manning 2015, Eqs. 9–14; Mukhoti et al. 2020, code (branch nlp), treeLSTM/model.py.
     """
@@ -166,7 +138,6 @@ class TreeLSTM(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        check_sizes(classes=classes, vocabulary=vocabulary, embedding=embedding, hidden=hidden)
         self.embedding = word_vectors(vocabulary, embedding, vectors)
         self.leaf = nn.Linear(embedding, 2 * hidden)  # output gate and cell of a word
         self.output_gate = output_gate
@@ -229,7 +200,6 @@ class BertClassifier(nn.Module):
         dropout: float = 0.1,
     ) -> None:
         super().__init__()
-        check_sizes(classes=classes, **({} if vocabulary is None else {"vocabulary": vocabulary}))
         with optional("transformers", extra="transformers"):
             from transformers import BertConfig, BertModel
         if weights is not None and config is not None:

@@ -3,9 +3,6 @@
 import torch
 from torch import Tensor, nn
 
-from calibrant._core.check import refuse
-from calibrant.study.models._checks import check_sizes
-
 
 class ViT(nn.Module):
     """A vision transformer: patches with learned positions, blocks that normalise first, the mean over patches, one linear layer.
@@ -15,14 +12,11 @@ class ViT(nn.Module):
     Args:
         classes: K.
         image: Height and width of an image.
-        patch: Height and width of a patch; ``image`` is a multiple of it.
+        patch: Height and width of a patch; pixels beyond the last whole patch are left out.
         width: Numbers of a patch.
         depth: Blocks of attention and two linear layers.
         heads: Heads of attention; ``width`` is a multiple of it.
         dropout: Dropout probability in the blocks.
-
-    Raises:
-        InputError: If a size is not an integer ≥ 1, or patches or heads do not divide what they should.
 
     References:
         Dosovitskiy et al. 2021, Eqs. 1–4, with the mean over patches instead of a class token (Beyer et al. 2022).
@@ -39,10 +33,6 @@ class ViT(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        check_sizes(classes=classes, image=image, patch=patch, width=width, depth=depth, heads=heads)
-        for name, whole, part in (("patch", image, patch), ("heads", width, heads)):
-            if whole % part:
-                raise refuse(f"{name} that divides {whole}", f"{part}", "choose another")
         self.patches = nn.Conv2d(3, width, patch, patch)
         self.positions = nn.Parameter(0.02 * torch.randn(1, (image // patch) ** 2, width))
         block = nn.TransformerEncoderLayer(
