@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from tests.contracts.test_calibrators import content_of
+from tests.makers import content_of
 from torch import Tensor
 
 import calibrant

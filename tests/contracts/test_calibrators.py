@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from tests.draws import drawn
+from tests.makers import content_of
 from torch import Tensor
 
 from calibrant import Pairs, Predictions, calibrators, load
@@ -265,15 +265,6 @@ def test_excluded_classes_stay_excluded_and_a_true_one_is_refused_by_its_row_or_
     else:
         with pytest.raises(InputError, match="got −inf for a label"):
             quiet_fit(make(name), logits, labels)
-
-
-def content_of(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return arrays and metadata of a saved calibrator."""
-    with safe_open(path, framework="pt") as file:
-        metadata = dict(file.metadata())
-    return {
-        key: value.clone() for key, value in load_file(path).items()
-    }, metadata  # load_file maps the file into memory
 
 
 def hostile_files(path: Path) -> dict[str, Callable[[], object]]:

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.contracts.test_metrics import EXTRA
 
 from calibrant import Pairs, Predictions
 from calibrant.binning import EqualMass, EqualWidth
@@ -23,7 +22,7 @@ from calibrant.metrics import (
 )
 from calibrant.statistics import interval
 
-INTERPOLATED = [metric for metric in EXTRA if "interpolated" in repr(metric)]
+INTERPOLATED = [make(EqualMass(5, ties="interpolated")) for make in (ECE, ClasswiseECE)]
 
 
 def sample(rows: int = 120, classes: int = 3) -> Predictions:

@@ -193,12 +193,12 @@ def test_nested_penalties_share_one_gradient_and_may_be_followed_twice() -> None
 
 def test_weighted_refuses_terms_that_do_not_fit() -> None:
     ce = losses.CrossEntropyLoss()
-    with pytest.raises(InputError, match="pairs"):
-        losses.Weighted(ce)
-    with pytest.raises(InputError, match="one reduction"):
-        losses.Weighted((1.0, ce), (1.0, losses.BrierLoss(reduction="sum")))
-    with pytest.raises(InputError, match=r"losses of calibrant\.losses"):
-        losses.Weighted((1.0, torch.nn.CrossEntropyLoss()))
+    for pairs in ([ce], [(1.0, torch.nn.CrossEntropyLoss())], [(ce, 1.0)]):
+        with pytest.raises(InputError, match=r"pairs \(w, loss\)"):
+            losses.Weighted(*pairs)
+    for other in (losses.BrierLoss(reduction="sum"), losses.BrierLoss(weight=torch.ones(3))):
+        with pytest.raises(InputError, match="one reduction, weight and ignore_index"):
+            losses.Weighted((1.0, ce), (1.0, other))
 
 
 @pytest.mark.parametrize(
@@ -234,3 +234,30 @@ def test_nan_logits_give_a_nan_loss_and_no_error() -> None:
     logits = torch.tensor([[math.nan, 0.0], [1.0, 0.0]], requires_grad=True)
     loss = losses.ProperFocalLoss(2.0, reduction="none")(logits, torch.tensor([0, 0]))
     assert loss.isnan().tolist() == [True, False]
+
+
+def test_assigning_gamma_takes_effect() -> None:
+    z, y = torch.randn(20, 4, generator=torch.Generator().manual_seed(0)), torch.arange(20) % 4
+    for make in (
+        losses.FocalLoss,
+        losses.InverseFocalLoss,
+        losses.FocalCalibrationLoss,
+        losses.DualFocalLoss,
+        losses.BSCELoss,
+    ):
+        loss = make(2.0)
+        loss.gamma = 3.0
+        assert float(loss(z, y)) == float(make(3.0)(z, y)) != float(make(2.0)(z, y)), make
+
+
+def test_an_expanded_gradient_is_not_written_to() -> None:
+    class Sum(losses.RowLoss):
+        def rows(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+            return logits.sum(dim=1)
+
+    z, y = torch.randn(1000, 100, generator=torch.Generator().manual_seed(0)).requires_grad_(), torch.arange(1000) % 100
+    loss = losses.EntropyRegularizedLoss(0.1, base=Sum())
+    loss(z, y).backward()
+    plain = z.detach().double().requires_grad_()
+    loss(plain, y).backward()
+    assert torch.allclose(z.grad.double(), plain.grad, atol=1e-7)

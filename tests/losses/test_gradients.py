@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from tests.contracts.test_losses import ATTACHED, NAMES, gradient, make
+from tests.makers import ATTACHED, NAMES, gradient, make
 from torch import Tensor
 
 from calibrant import losses

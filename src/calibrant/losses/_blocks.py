@@ -1,7 +1,7 @@
 """Terms of rows of logits in blocks that stay in the cache, which save nothing of size N × K for the backward pass.
 
-Autograd would keep the softmax of all rows and allocate several temporary N × K matrices. Here the backward pass repeats the
-forward pass of a block and writes the block's gradient into the result: the gradient is the only N × K matrix.
+Autograd would keep the softmax of all rows and allocate several temporary N × K matrices. Here the backward pass writes each
+block's gradient into one matrix, which all terms of the same logits share: it is the only N × K matrix.
 """
 
 import math
@@ -10,17 +10,17 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calibrant import _kernel
-from calibrant._core.numerics import LOG_OF_UNDERFLOW, row_chunks, softmax_into
+from calibrant._core.log_pairs import finite_floor
+from calibrant._core.numerics import row_chunks, softmax_into
 
 SMALL = 1 << 16  # below this many logits, dispatch dominates the cost, and fewer operations are faster
 _BLOCK = 16
-_LARGEST_LOG_ODDS = math.log(1e300)  # its exponential is still finite in float64
-_LOG_OF_ZERO = -1e4  # its exponential is 0, and 0 times it is 0, where 0 times −inf is NaN
 _LEAST_P = 1e-30  # below it a float32 probability is subnormal or 0, so −log p is computed from the logits
+_LOG_OF_ZERO = -1e4  # its exponential is 0, and 0 times it is 0, where 0 times −inf is NaN
 
 Terms = Callable[[Tensor, Tensor], Tensor]  # (n, K) logits and (n,) labels → (n,) terms, differentiable
 Slope = Callable[[Tensor, Tensor, Tensor, Tensor], None]
@@ -33,19 +33,28 @@ def by_rows(terms: Terms, logits: Tensor, labels: Tensor, *, slope: Slope | None
         terms: Of rows, each from its own row alone.
         logits: (N, K).
         labels: (N,) int64, or what else ``terms`` takes of each row.
-        slope: Writes scale (n, 1) times the gradient of the terms into (n, K), ``slope(logits, labels, scale, out)``, where that
-            is faster than autograd.
+        slope: Writes scale (n, 1) times the gradient of the terms into (n, K), ``slope(logits, labels, scale, out)``; None
+            is autograd's, which is slower.
     """
     if not in_blocks(logits):
         return terms(promoted(logits), labels)
-    found: Tensor = _Blocks.apply(logits, labels, terms, slope)
+    found: Tensor = _Blocks.apply(logits, labels, terms, slope or partial(_autograd_slope, terms))
     return found
+
+
+def can_be_read(tensor: Tensor) -> bool:
+    """Return whether the values of ``tensor`` may be read: eager, on the CPU, neither traced, fake nor batched by vmap."""
+    return (
+        tensor.device.type == "cpu"
+        and not torch.compiler.is_compiling()
+        and type(tensor) in (Tensor, nn.Parameter)
+        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    )
 
 
 def in_blocks(logits: Tensor) -> bool:
     """Return whether blocks are faster: many logits on the CPU, in eager mode, in float32 or below."""
-    eager = logits.device.type == "cpu" and not torch.compiler.is_compiling()
-    return eager and logits.numel() >= SMALL and logits.dtype != torch.float64
+    return logits.numel() >= SMALL and logits.dtype != torch.float64 and can_be_read(logits)
 
 
 def promoted(logits: Tensor) -> Tensor:
@@ -53,40 +62,71 @@ def promoted(logits: Tensor) -> Tensor:
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
+def share_gradient(logits: Tensor) -> Tensor:
+    """Return ``logits`` for all terms of a loss, which then write into one gradient instead of a matrix each."""
+    shared: Tensor = _Shared.apply(logits) if in_blocks(logits) else logits
+    return shared
+
+
+class _Shared(torch.autograd.Function):
+    """The same logits, whose node holds the gradient to which each ``_Blocks`` of them adds.
+
+    The matrix is this node's own: nothing is added in place to a gradient that autograd hands out, which others may hold.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor) -> Tensor:
+        ctx.matrix = None
+        ctx.set_materialize_grads(False)
+        return logits.view_as(logits)
+
+    @staticmethod
+    def backward(ctx: Any, rest: Tensor | None) -> Tensor | None:
+        # ``rest`` comes from terms that were not computed in blocks
+        matrix, ctx.matrix = ctx.matrix, None
+        if matrix is None or rest is None:
+            return rest if matrix is None else matrix
+        return matrix.add_(rest)  # type: ignore[no-any-return]
+
+
 class _Blocks(torch.autograd.Function):
     @staticmethod
-    def forward(logits: Tensor, labels: Tensor, terms: Terms, slope: Slope | None) -> Tensor:
+    def forward(ctx: Any, logits: Tensor, labels: Tensor, terms: Terms, slope: Slope) -> Tensor:
+        ctx.save_for_backward(logits, labels)
+        ctx.terms, ctx.slope = terms, slope
+        ctx.shared = logits.grad_fn if isinstance(logits.grad_fn, _Shared._backward_cls) else None
         blocks = row_chunks(*logits.shape, itemsize=4, device=logits.device)
         return torch.cat([terms(logits[rows].float(), labels[rows]) for rows in blocks])
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        ctx.save_for_backward(*inputs[:2])
-        ctx.terms, ctx.slope = inputs[2:]
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:
         logits, labels = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True: repeat the forward pass with differentiable operations
             value = ctx.terms(promoted(logits), labels)
             return torch.autograd.grad(value, logits, grad, create_graph=True)[0], None, None, None
-        gradient = torch.empty_like(logits, memory_format=torch.contiguous_format)
-        work = None
+        earlier = None if ctx.shared is None else ctx.shared.matrix
+        gradient = torch.empty_like(logits, memory_format=torch.contiguous_format) if earlier is None else earlier
+        direct, work = earlier is None and logits.dtype == torch.float32, None
         for rows in row_chunks(*logits.shape, itemsize=4, device=logits.device):
-            block, upstream = logits[rows].float(), grad[rows]
-            if ctx.slope is None:
-                leaf = block.detach().requires_grad_()
-                with torch.enable_grad():
-                    (gradient[rows],) = torch.autograd.grad(ctx.terms(leaf, labels[rows]), leaf, upstream)
-                continue
-            out = gradient[rows]
-            if logits.dtype != torch.float32:
-                work = torch.empty_like(block) if work is None else work
-                out = work[: len(block)]
-            ctx.slope(block, labels[rows], upstream[:, None], out)
-            if work is not None:
+            block = logits[rows].float()
+            if not direct and work is None:
+                work = torch.empty_like(block)
+            out = gradient[rows] if work is None else work[: len(block)]
+            ctx.slope(block, labels[rows], grad[rows, None], out)
+            if earlier is not None:
+                gradient[rows] += out
+            elif not direct:
                 gradient[rows] = out
-        return gradient, None, None, None
+        if ctx.shared is None:
+            return gradient, None, None, None
+        ctx.shared.matrix = gradient
+        return None, None, None, None
+
+
+def _autograd_slope(terms: Terms, logits: Tensor, labels: Tensor, scale: Tensor, out: Tensor) -> None:
+    leaf = logits.detach().requires_grad_()
+    with torch.enable_grad():
+        out.copy_(torch.autograd.grad(terms(leaf, labels), leaf, scale[:, 0])[0])
 
 
 def row_nll(logits: Tensor, labels: Tensor) -> Tensor:
@@ -96,20 +136,19 @@ def row_nll(logits: Tensor, labels: Tensor) -> Tensor:
 
 def smoothed_nll(logits: Tensor, labels: Tensor, uniform: float) -> Tensor:
     """Return −Σ_k t_k log p_k (N,) for the target t = (1 − u) e_y + u/K with u = ``uniform``."""
-    return by_rows(partial(_block_nll, uniform=uniform), logits, labels, slope=partial(_nll_slope, uniform=uniform))
+    return by_rows(partial(_nll, uniform=uniform), logits, labels, slope=partial(_nll_slope, uniform=uniform))
 
 
-def _block_nll(logits: Tensor, labels: Tensor, *, uniform: float) -> Tensor:
-    index = labels[:, None]
-    if torch.is_grad_enabled() and logits.requires_grad:
+def _nll(logits: Tensor, labels: Tensor, *, uniform: float) -> Tensor:
+    if _is_followed(logits):
         nll = F.cross_entropy(logits, labels, reduction="none")
     else:
-        p = softmax_into(torch.empty_like(logits), logits).gather(1, index)[:, 0]
+        p = softmax(logits).gather(1, labels[:, None])[:, 0]
         nll, low = -torch.log(p), p < _LEAST_P
         if bool(low.any()):
             nll[low] = F.cross_entropy(logits[low], labels[low], reduction="none")
     # linear in u, with the slope z_y − mean_k z_k
-    return nll + uniform * (logits.gather(1, index)[:, 0] - logits.mean(dim=1)) if uniform else nll
+    return nll + uniform * (logits.gather(1, labels[:, None])[:, 0] - logits.mean(dim=1)) if uniform else nll
 
 
 def _nll_slope(logits: Tensor, labels: Tensor, scale: Tensor, out: Tensor, *, uniform: float) -> None:
@@ -126,13 +165,13 @@ def squared_distance(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def _squared(logits: Tensor, labels: Tensor) -> Tensor:
-    p = torch.softmax(logits, dim=1)
+    p = softmax(logits)
     return p.scatter_add(1, labels[:, None], -torch.ones_like(p[:, :1])).square().sum(dim=1)
 
 
 def _squared_slope(logits: Tensor, labels: Tensor, scale: Tensor, out: Tensor) -> None:
     """Write 2 p_k (d_k − Σ_j p_j d_j), d = p − e_y."""
-    p = softmax_into(torch.empty_like(out), logits)
+    p = softmax(logits)
     out.copy_(p).scatter_add_(1, labels[:, None], out.new_full((len(out), 1), -1.0))
     out.sub_((out * p).sum(dim=1, keepdim=True)).mul_(p).mul_(2 * scale)
 
@@ -143,30 +182,29 @@ def entropy(logits: Tensor) -> Tensor:
 
 
 def _entropy(logits: Tensor, _: Tensor) -> Tensor:
-    if not (torch.is_grad_enabled() and logits.requires_grad):
-        p, mean = _relative_entropy(logits, torch.empty_like(logits))
-        return -mean[:, 0] - torch.log(p.amax(dim=1))
-    log_p = F.log_softmax(logits, dim=1)
-    # p = 0 times −∞, or times an upstream gradient that overflows, is NaN: such classes are masked in both factors
-    excluded = log_p < LOG_OF_UNDERFLOW[log_p.dtype]
-    finite = torch.where(excluded, 0, log_p)
-    return -(torch.where(excluded, 0, torch.exp(finite)) * finite).sum(dim=1)
+    relative, p = _relative(logits)
+    return -(p * relative).sum(dim=1) - torch.log(p.amax(dim=1))
 
 
 def _entropy_slope(logits: Tensor, _: Tensor, scale: Tensor, out: Tensor) -> None:
-    """Write −p_k (log p_k + H)."""
-    p, mean = _relative_entropy(logits, out)
-    out.sub_(mean).mul_(p).mul_(-scale)
+    """Write −p_k (log p_k + H) = −p_k (r_k − Σ_j p_j r_j), r = log(p / p_top)."""
+    relative, p = _relative(logits)
+    torch.sub(relative, (p * relative).sum(dim=1, keepdim=True), out=out).mul_(p).mul_(-scale)
 
 
-def _relative_entropy(logits: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
-    """Write log(p_k / p_top) into ``out``; return p and Σ_k p_k log(p_k / p_top) (n, 1). One exponential a logit."""
-    torch.sub(logits, logits.amax(dim=1, keepdim=True), out=out)
-    p = softmax_into(torch.empty_like(out), out)
-    mean = (p * out).sum(dim=1, keepdim=True)
-    if bool(mean.isnan().any()):  # 0 · −∞: a class is excluded
-        mean = (p * out.clamp_min_(_LOG_OF_ZERO)).sum(dim=1, keepdim=True)
-    return p, mean
+def _relative(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log(p_k / p_top), not below −10⁴, and p, each (n, K)."""
+    relative = (logits - logits.amax(dim=1, keepdim=True)).clamp_min(_LOG_OF_ZERO)
+    return relative, softmax(relative)
+
+
+def softmax(logits: Tensor) -> Tensor:
+    """Return the softmax (n, K); where no gradient follows it, rows of few classes take a tenth of torch's time."""
+    return torch.softmax(logits, dim=1) if _is_followed(logits) else softmax_into(torch.empty_like(logits), logits)
+
+
+def _is_followed(logits: Tensor) -> bool:
+    return torch.is_grad_enabled() and logits.requires_grad
 
 
 def confidence_of(logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -191,45 +229,12 @@ def argmax(logits: Tensor) -> Tensor:
 
 def exact_log_probs(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return log p_y and log(1 − p_y), each (N,), of float64 ``logits`` (N, K), accurate to rounding at every margin."""
-    pair: tuple[Tensor, Tensor] = _Float64.apply(logits, labels)
-    return pair
-
-
-class _Float64(torch.autograd.Function):
-    """(log p_y, log(1 − p_y)) with gradients (e_y − p) and −p_y/(1 − p_y)·(e_y − p), in row chunks."""
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        log_p, log_not_p = logits.new_empty(labels.shape), logits.new_empty(labels.shape)
-        for rows in row_chunks(*logits.shape, device=logits.device):
-            log_p[rows], log_not_p[rows] = _log_probs(logits[rows], labels[rows])
-        ctx.save_for_backward(logits, labels, log_p, log_not_p)
-        return log_p, log_not_p
-
-    @staticmethod
-    def backward(ctx: Any, grad_log_p: Tensor, grad_log_not_p: Tensor) -> tuple[Tensor, None]:
-        logits, labels, log_p, log_not_p = ctx.saved_tensors
-        if torch.is_grad_enabled():  # create_graph=True: the same formulas by differentiable operations
-            log_p, log_not_p = _log_probs(logits, labels)
-        odds = torch.exp((log_p - log_not_p).clamp_max(_LARGEST_LOG_ODDS))
-        scale = grad_log_p - grad_log_not_p * odds
-        direction = F.one_hot(labels, logits.shape[1]) - torch.softmax(logits, dim=1)
-        # e_y − p has 1 − p_y at the true class, which subtraction would round away
-        at_label = torch.exp(log_not_p)[:, None]
-        direction = direction.scatter(1, labels[:, None], at_label)
-        return scale[:, None] * direction, None
-
-
-def _log_probs(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     index = labels[:, None]
     # relative to the largest: beside logits of 1e16 the logarithm of a sum of 2 would be rounded away
     logits = logits - logits.detach().amax(dim=1, keepdim=True)
     total = torch.logsumexp(logits, dim=1)
-    others = logits.scatter(1, index, -math.inf)
-    rest = torch.logsumexp(others, dim=1)
-    if torch.is_grad_enabled():  # where the true class alone is left, log 0 has no slope that autograd could follow
-        alone = torch.isneginf(rest.detach())
-        rest = torch.logsumexp(others.masked_fill(alone[:, None], 0.0), dim=1).masked_fill(alone, -math.inf)
+    # where the true class alone is left, log 0 has no slope that autograd could follow
+    rest = torch.logsumexp(finite_floor(logits.scatter(1, index, -math.inf)), dim=1)
     log_not_p = rest - total
     direct = logits.gather(1, index)[:, 0] - total
     confident = log_not_p < -math.log(2)  # p > 1/2: log p is near 0, and log1p(−(1 − p)) keeps its relative precision

@@ -1,16 +1,17 @@
 """Multi-label losses: (N, L) logits of sigmoids, with one term per label; the base class and three losses."""
 
 from abc import ABC, abstractmethod
-from typing import Any, TypedDict, Unpack, get_args
+from typing import TypedDict, Unpack, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calibrant._core.check import check_choice, check_floating, check_number, kind_of, refuse
+from calibrant._core.check import check_choice, check_number, refuse
 from calibrant._core.config import shown
+from calibrant.losses._blocks import can_be_read, promoted
 from calibrant.losses.cross_entropy import Spread, uniform_part
-from calibrant.losses.loss import Reduction, can_be_read, check_loss_weights, check_tensors, reduce_rows
+from calibrant.losses.loss import Reduction, check_loss_weights, reduce_rows
 from calibrant.scores import power_of_rest, weighted_nll
 
 MISSING = -1
@@ -45,13 +46,13 @@ class BinaryLoss(nn.Module, ABC):
     """
 
     pos_weight: Tensor | None
+    outcome_weights: tuple[float, float] = (1.0, 1.0)  # of the terms of labels 1, besides ``pos_weight``, and 0
 
     def __init__(self, *, pos_weight: Tensor | float | None = None, reduction: Reduction = "mean") -> None:
         super().__init__()
         self.reduction: Reduction = check_choice(reduction, name="reduction", choices=get_args(Reduction))
         if pos_weight is not None:
-            shape = tuple(torch.as_tensor(pos_weight).shape)[:1]
-            pos_weight = check_loss_weights(pos_weight, name="pos_weight", per="label", shape=shape)
+            pos_weight = check_loss_weights(pos_weight, name="pos_weight", dims=(0, 1))
         self.register_buffer("pos_weight", pos_weight)
 
     def extra_repr(self) -> str:
@@ -73,78 +74,47 @@ class BinaryLoss(nn.Module, ABC):
             A scalar (0 if all labels are missing), or with ``reduction="none"`` a tensor of the labels' shape.
 
         Raises:
-            InputError: If shapes, dtypes or devices do not fit, or, run eagerly on the CPU, a label has another value.
+            InputError: If shapes do not fit, or, run eagerly on the CPU, a label has another value.
         """
         check_binary_pair(logits, labels)
-        z = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        known = torch.ones_like(labels, dtype=torch.bool) if labels.dtype == torch.bool else labels >= 0
+        known = labels >= 0
         # anything may stand at a missing label; 0 keeps the gradient of the term that is masked below finite
-        z = torch.where(known, z, 0)
-        weight, other = self._weights(z)
+        z = torch.where(known, promoted(logits), 0)
+        positive, negative = self.outcome_weights
+        weight = z.new_tensor(positive) if self.pos_weight is None else positive * self.pos_weight.to(z.dtype)
+        if weight.dim() and len(weight) != z.shape[-1]:
+            got = f"shape {tuple(weight.shape)}"
+            raise refuse(f"pos_weight of shape ({z.shape[-1]},) or ()", got, "pass one weight a label")
         if labels.is_floating_point():
-            terms = self._soft_terms(z, labels.to(z.dtype), weight, other)
+            t = labels.to(z.dtype)
+            # a term whose factor is 0 is replaced by 0, since ψ may be infinite
+            one, zero = t > 0, t < 1
+            hit = torch.where(one, t * self._outcome(torch.where(one, z, 0)), 0)
+            terms = weight * hit + negative * torch.where(zero, (1 - t) * self._outcome(torch.where(zero, -z, 0)), 0)
         else:
             hit = labels > 0
             # 1 − σ(z) = σ(−z): of either outcome the probability is σ of the signed logit, without a difference
-            terms = self._outcome(torch.where(hit, z, -z))
-            terms = terms if weight is None else torch.where(hit, weight, other) * terms
+            terms = torch.where(hit, weight, negative) * self._outcome(torch.where(hit, z, -z))
         # of a batch without a known label the sum is 0, and so is the mean
         count = known.sum().clamp(min=1).to(z.dtype)
         return reduce_rows(torch.where(known, terms, 0), count, self.reduction, labels.shape)
-
-    def _soft_terms(self, z: Tensor, targets: Tensor, weight: Tensor | None, other: float) -> Tensor:
-        """Return t ψ(p) + (1 − t) ψ(1 − p); terms whose factor is 0 are replaced by 0, since ψ may be infinite."""
-        one, zero = targets > 0, targets < 1
-        hit = torch.where(one, targets * self._outcome(torch.where(one, z, 0)), 0)
-        miss = torch.where(zero, (1 - targets) * self._outcome(torch.where(zero, -z, 0)), 0)
-        return hit + miss if weight is None else weight * hit + other * miss
 
     def _outcome(self, signed: Tensor) -> Tensor:
         """Return ψ of outcomes with the log-odds ``signed``."""
         return self.outcome_loss(F.logsigmoid(signed), F.logsigmoid(-signed))
 
-    def _weights(self, z: Tensor) -> tuple[Tensor | None, float]:
-        """Return the weights of the positive terms and of the others; None for 1."""
-        if self.pos_weight is None:
-            return None, 1.0
-        if self.pos_weight.dim() and self.pos_weight.shape[0] != z.shape[-1]:
-            got = f"shape {tuple(self.pos_weight.shape)}"
-            raise refuse(f"pos_weight of shape ({z.shape[-1]},) or ()", got, "pass one weight a label")
-        if self.pos_weight.device != z.device:
-            got = f"pos_weight on {self.pos_weight.device}"
-            raise refuse(f"pos_weight on {z.device}, as the logits", got, "move the loss with loss.to(logits.device)")
-        return self.pos_weight.to(z.dtype), 1.0
 
-
-def check_binary_pair(logits: Any, labels: Any) -> None:
-    """Check that multi-label logits and labels are dense tensors of one shape and device with valid values.
-
-    Raises:
-        InputError: If they are not.
-    """
-    check_tensors(logits, labels)
-    check_floating(logits, name="logits")
-    if labels.is_complex():
-        raise refuse("labels as real numbers", kind_of(labels), "pass labels.real")
-    if labels.is_floating_point():
-        check_floating(labels, name="labels")
-    if logits.dim() == 0:
-        raise refuse("logits of shape (N, L)", "a scalar", "pass one row a sample, one column a label")
+def check_binary_pair(logits: Tensor, labels: Tensor) -> None:
+    """Raise ``InputError`` unless multi-label logits and labels have one shape and the labels valid values."""
     if labels.shape != logits.shape:
         one_class = labels.shape == logits.shape[:-1] and not labels.is_floating_point()
-        remedy = (
-            "use FocalLoss, CrossEntropyLoss or LabelSmoothingLoss for one class a row"
-            if one_class
-            else "pass one label a logit"
-        )
+        remedy = "use FocalLoss or the like for one class a row" if one_class else "pass one label a logit"
         raise refuse(f"labels of the logits' shape {tuple(logits.shape)}", f"shape {tuple(labels.shape)}", remedy)
-    if can_be_read(labels) and labels.dtype != torch.bool and labels.numel():
-        soft = labels.is_floating_point()
-        right = (labels == MISSING) | ((labels >= 0) & (labels <= 1))
-        if not bool(right.all()):
-            wrong = labels[~right].reshape(-1)[0].item()
-            expected = "targets in [0, 1], or -1 where missing" if soft else "labels 1, 0, or -1 where missing"
-            raise refuse(expected, f"{wrong:g}", "code missing labels as -1")
+    if can_be_read(labels):
+        wrong = labels[~((labels == MISSING) | ((labels >= 0) & (labels <= 1)))]
+        if len(wrong):
+            expected = "labels 1 and 0, or targets in [0, 1], and -1 where missing"
+            raise refuse(expected, f"{wrong[0].item():g}", "code missing labels as -1")
 
 
 class BinaryCrossEntropyLoss(BinaryLoss):
@@ -200,12 +170,8 @@ class BinaryFocalLoss(BinaryLoss):
         self.gamma = check_number(gamma, name="gamma", low=0)
         self.alpha = None if alpha is None else check_number(alpha, name="alpha", low=0, high=1)
         self.detach_weight = detach_weight
-
-    def _weights(self, z: Tensor) -> tuple[Tensor | None, float]:
-        weight, other = super()._weights(z)
-        if self.alpha is None:
-            return weight, other
-        return z.new_tensor(self.alpha) if weight is None else self.alpha * weight, 1 - self.alpha
+        if self.alpha is not None:
+            self.outcome_weights = (self.alpha, 1 - self.alpha)
 
     def outcome_loss(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return (1 − p)^γ · (−log p)."""

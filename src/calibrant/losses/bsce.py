@@ -1,13 +1,13 @@
 """Cross-entropy weighted by the distance of the probabilities from the label."""
 
 from functools import partial
-from typing import Any, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from calibrant._core.check import check_number
-from calibrant.losses._blocks import by_rows, positive_power, row_nll
+from calibrant.losses._blocks import by_rows, positive_power, row_nll, softmax
 from calibrant.losses.loss import LossOptions, RowLoss
 
 
@@ -48,30 +48,10 @@ class BSCELoss(RowLoss):
         # ‖p − e_y‖_β^β, so that the norm to the power γ is it to the power γ/β
         seen = logits.detach() if self.detach_weight else logits
         distance = by_rows(partial(_distance, norm=self.norm), seen, labels)
-        distance = distance if torch.compiler.is_compiling() else _Bounded.apply(distance)
         return positive_power(distance, self.gamma / self.norm) * row_nll(logits, labels)
 
 
 def _distance(logits: Tensor, labels: Tensor, *, norm: float) -> Tensor:
-    p = torch.softmax(logits, dim=1)
+    p = softmax(logits)
     error = p.scatter_add(1, labels[:, None], -torch.ones_like(p[:, :1])).abs()
     return (error.square() if norm == 2 else positive_power(error, norm)).sum(dim=1)
-
-
-class _Bounded(torch.autograd.Function):
-    """Its argument, with an upstream gradient that overflowed as a finite number: times a slope of 0 it is 0 and not NaN."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(values: Tensor) -> Tensor:
-        return values.view_as(values)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        bound = torch.finfo(grad.dtype).max / (1 << 20)  # leaves room for the factors and differences that follow
-        return grad.clamp(-bound, bound)

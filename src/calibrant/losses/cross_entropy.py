@@ -32,7 +32,7 @@ class CrossEntropyLoss(RowLoss):
         """Return −log p_y (N,)."""
         return row_nll(logits, labels)
 
-    def soft_rows(self, logits: Tensor, targets: Tensor) -> Tensor:
+    def of_targets(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return −Σ_k q_k log p_k (N,)."""
         # KL(q‖p) + H(q): minimal at p = q, with the gradient p − q in the logits
         q, log_p = soft_pair(logits, targets)
@@ -78,7 +78,7 @@ class LabelSmoothingLoss(RowLoss):
         """Return −Σ_k t_k log p_k (N,) for the smoothed target t."""
         return smoothed_nll(logits, labels, uniform_part(self.smoothing, self.spread, logits.shape[1]))
 
-    def soft_rows(self, logits: Tensor, targets: Tensor) -> Tensor:
+    def of_targets(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return −Σ_k t_k log p_k (N,) for t = (1 − u) q + u/K."""
         uniform = uniform_part(self.smoothing, self.spread, logits.shape[1])
         # smoothing is linear in the target, so that it acts on q as it does on e_y
@@ -116,7 +116,7 @@ class BrierLoss(RowLoss):
         """Return Σ_k (p_k − [k = y])² (N,)."""
         return squared_distance(logits, labels)
 
-    def soft_rows(self, logits: Tensor, targets: Tensor) -> Tensor:
+    def of_targets(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return Σ_k (p_k − q_k)² (N,), which differs from the expectation over labels by a constant."""
         p = torch.softmax(promoted(logits), dim=1)
         return (p - targets.to(p.dtype)).square().sum(dim=1)

@@ -46,7 +46,7 @@ class FocalLoss(WeightedNLL):
         """Return (1 − p)^γ."""
         return power_of_rest(log_not_p, self.gamma)
 
-    def soft_rows(self, logits: Tensor, targets: Tensor) -> Tensor:
+    def of_targets(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return −Σ_k q_k (1 − p_k)^γ log p_k (N,) (Mukhoti et al. 2020, Appendix A)."""
         q, log_p = soft_pair(logits, targets, excluded=-1.0)  # a logarithm at which the weight is finite
         return (q * weighted_nll(self.sample_weight, log_p, log1mexp(log_p), detach_weight=self.detach_weight)).sum(

@@ -10,37 +10,22 @@ To write your own, subclass ``RowLoss`` with one method:
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, Protocol, TypedDict, TypeVar, Unpack, cast, get_args, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypedDict, TypeVar, Unpack, cast, get_args, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calibrant._core import config
-from calibrant._core.check import (
-    FLOATING,
-    PROBABILITY_TOLERANCE,
-    check_choice,
-    check_floating,
-    check_number,
-    is_dense,
-    refuse,
-    refuse_layout,
-    shown,
-)
-from calibrant._core.numerics import row_chunks
+from calibrant._core.check import PROBABILITY_TOLERANCE, check_choice, check_number, refuse, shown
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.losses._blocks import SMALL, exact_log_probs, row_nll
+from calibrant.losses._blocks import SMALL, can_be_read, exact_log_probs, row_nll, share_gradient
 from calibrant.scores import log1mexp, weighted_nll
 
 T = TypeVar("T", int, float)
 Reduction = Literal["mean", "sum", "none"]
-
-SOFT_LOSSES = "CrossEntropyLoss, LabelSmoothingLoss, BrierLoss, FocalLoss"
-_LARGE = 1 << 22  # number of logits on an accelerator from which a pass over them costs more than its launch
 
 
 class LossOptions(TypedDict, total=False):
@@ -51,27 +36,20 @@ class LossOptions(TypedDict, total=False):
     ignore_index: int
 
 
-@dataclass(frozen=True)
-class LabelBatch:
+class LabelBatch(NamedTuple):
     """Logits and integer labels, checked and flattened.
 
     Args:
         logits: (N, K); rows whose label is ignored may have been replaced by 0.
         labels: (N,) int64, 0 where ignored.
         kept: (N,) bool, false where ignored.
-        weights: (N,) class weight of each label, 0 where ignored.
         shape: The labels' shape before flattening.
     """
 
     logits: Tensor
     labels: Tensor
     kept: Tensor
-    weights: Tensor
     shape: torch.Size
-
-    def mask(self, terms: Tensor) -> Tensor:
-        """Return ``terms`` (N,) with 0 where the label is ignored."""
-        return torch.where(self.kept, terms, 0)
 
 
 class Loss(nn.Module, ABC):
@@ -89,6 +67,7 @@ class Loss(nn.Module, ABC):
     """
 
     weight: Tensor | None
+    has_row_terms: bool  # whether the loss is a sum over samples, which need not be in memory at once
 
     def __init__(
         self, *, reduction: Reduction = "mean", weight: Tensor | None = None, ignore_index: int = -100
@@ -97,33 +76,22 @@ class Loss(nn.Module, ABC):
         self.reduction: Reduction = check_choice(reduction, name="reduction", choices=get_args(Reduction))
         self.ignore_index = ignore_index
         # a buffer moves with the module and is saved with it
-        self.register_buffer(
-            "weight", None if weight is None else check_loss_weights(weight, name="weight", per="class")
-        )
+        self.register_buffer("weight", None if weight is None else check_loss_weights(weight, name="weight"))
 
     def extra_repr(self) -> str:
         """Show the arguments that are not the defaults."""
         return config.shown(self, defaults=False)
 
-    def batch(self, logits: Tensor, labels: Tensor) -> LabelBatch:
-        """Return ``logits`` and integer ``labels``, checked and flattened to (N, K) and (N,)."""
-        axis, shape = check_pair(logits, labels)
-        if labels.is_floating_point():
-            raise no_soft_form(type(self).__name__)
-        matrix, flat = logits, labels.long()
-        if logits.dim() != 2:
-            matrix, flat = logits.movedim(axis, -1).reshape(-1, logits.shape[axis]), flat.reshape(-1)
-        whole = check_range(flat, classes=matrix.shape[1], ignore_index=self.ignore_index)
-        kept = flat != self.ignore_index
-        if not whole:
-            flat, matrix = torch.where(kept, flat, 0), without_ignored(matrix, kept)
-        weights = kept.to(torch.promote_types(matrix.dtype, torch.float32))
-        if self.weight is not None:
-            check_weight_fits(self.weight, classes=matrix.shape[1], device=flat.device)
-            weights = weights * self.weight.to(weights.dtype)[flat]
-        return LabelBatch(matrix, flat, kept, weights, shape)
-
     @abstractmethod
+    def reduced(self, batch: LabelBatch, reduction: Reduction) -> Tensor:
+        """Return the loss of ``batch``: a scalar, or for ``"none"`` a tensor of the labels' shape."""
+
+    def of_targets(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return the terms (N,) for ``logits`` and target distributions, both (N, K), of a loss that takes those."""
+        losses = "CrossEntropyLoss, LabelSmoothingLoss, BrierLoss, FocalLoss"
+        remedy = f"pass class indices, or use a loss with a soft form ({losses})"
+        raise InputError(f"integer labels for {type(self).__name__}", "target probabilities", remedy)
+
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the reduced loss.
 
@@ -136,9 +104,36 @@ class Loss(nn.Module, ABC):
             A scalar, or with ``reduction="none"`` a tensor of the labels' shape (0 at ignored places).
 
         Raises:
-            InputError: If shapes, dtypes or devices do not fit, or, run eagerly on the CPU, a label is outside [0, K) or
-                targets are not probability distributions.
+            InputError: If shapes do not fit, or, run eagerly on the CPU, a label is outside [0, K) or targets are not
+                probability distributions.
         """
+        if not labels.is_floating_point():
+            return self.reduced(self.batch(logits, labels), self.reduction)
+        matrix, targets, shape = flattened(logits, labels)
+        terms = self.of_targets(matrix, check_targets(targets))
+        if self.weight is not None:
+            raise InputError("class weights with integer labels only", "target probabilities", "drop one")
+        # a distribution over classes has no single class weight: every row counts 1
+        return reduce_rows(terms, torch.ones_like(terms), self.reduction, shape)
+
+    def batch(self, logits: Tensor, labels: Tensor) -> LabelBatch:
+        """Return ``logits`` and integer ``labels``, checked and flattened to (N, K) and (N,)."""
+        matrix, flat, shape = flattened(logits, labels)
+        flat, classes = flat.long(), matrix.shape[1]
+        if self.weight is not None and len(self.weight) != classes:
+            raise InputError(f"weight of shape ({classes},)", f"({len(self.weight)},)", "pass one a class")
+        whole = check_range(flat, classes=classes, ignore_index=self.ignore_index)
+        kept = flat != self.ignore_index
+        if not whole:
+            flat, matrix = torch.where(kept, flat, 0), without_ignored(matrix, kept)
+        if matrix.numel() >= SMALL:
+            matrix = share_gradient(matrix)
+        return LabelBatch(matrix, flat, kept, shape)
+
+    def row_weights(self, batch: LabelBatch) -> Tensor:
+        """Return the class weight (N,) of each label, 0 where ignored."""
+        weights = batch.kept.to(torch.promote_types(batch.logits.dtype, torch.float32))
+        return weights if self.weight is None else weights * self.weight.to(weights.dtype)[batch.labels]
 
 
 class RowLoss(Loss):
@@ -158,30 +153,18 @@ class RowLoss(Loss):
         tensor(0.5625)
     """
 
+    has_row_terms = True
+
     @abstractmethod
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the terms (N,) of ``logits`` (N, K) and ``labels`` (N,) in [0, K), without class weights."""
 
-    def soft_rows(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return the terms (N,) for target distributions (N, K); losses without such a form raise ``InputError``."""
-        raise no_soft_form(type(self).__name__)
-
-    def terms(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return what ``reduction="none"`` returns for ``logits`` (N, K) and integer ``labels`` (N,); chunks use it."""
-        batch = self.batch(logits, labels)
-        return batch.mask(self.rows(batch.logits, batch.labels)) * batch.weights
-
-    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the reduced loss: see ``Loss.forward``."""
-        if isinstance(labels, Tensor) and labels.is_floating_point():
-            matrix, targets, shape = soft_batch(logits, labels, weight=self.weight)
-            terms = self.soft_rows(matrix, targets)
-            # a distribution over classes has no single class weight: every row counts 1
-            return reduce_rows(terms, torch.ones_like(terms), self.reduction, shape)
-        batch = self.batch(logits, labels)
+    def reduced(self, batch: LabelBatch, reduction: Reduction) -> Tensor:
+        """Return the terms, their sum or their mean, weighted by class."""
+        weights = self.row_weights(batch)
         # torch's weighted mean, Σ w_y l / Σ w_y: a class of weight 0 does not count
-        terms = torch.where(batch.kept, self.rows(batch.logits, batch.labels), 0) * batch.weights
-        return reduce_rows(terms, batch.weights, self.reduction, batch.shape)
+        terms = torch.where(batch.kept, self.rows(batch.logits, batch.labels), 0) * weights
+        return reduce_rows(terms, weights, reduction, batch.shape)
 
 
 class WeightedNLL(RowLoss):
@@ -216,9 +199,8 @@ class WeightedNLL(RowLoss):
             nll: (N,) −log p_y ≥ 0, with its gradient.
             log_not_p: (N,) log(1 − p_y), if it is known more precisely than it can be computed from ``nll``.
         """
-        for name, values in {"nll": nll, "log_not_p": nll if log_not_p is None else log_not_p}.items():
-            if check_floating(values, name=name).dim() != 1 or values.shape != nll.shape:
-                raise refuse(f"{name} of shape (N,)", f"shape {tuple(values.shape)}", "pass one number a row")
+        if log_not_p is not None and log_not_p.shape != nll.shape:
+            raise refuse(f"log_not_p of shape {tuple(nll.shape)}", f"{tuple(log_not_p.shape)}", "pass one number a row")
         # the nll holds p alone: log(1 − p) is that of 1 − exp(−nll), as precise as the dtype keeps an nll near 0
         rest = log1mexp(-nll) if log_not_p is None else log_not_p
         terms = weighted_nll(self.sample_weight, -nll, rest, detach_weight=self.detach_weight)
@@ -237,7 +219,7 @@ class Weighted(Loss):
     """Σ_i w_i · loss_i(logits, labels).
 
     Args:
-        pairs: (w, loss) pairs with w ≥ 0; all losses share one reduction and one ignored label.
+        pairs: (w, loss) pairs with w ≥ 0; all losses share one reduction, class weights and ignored label.
 
     Examples:
         >>> import torch
@@ -248,17 +230,16 @@ class Weighted(Loss):
     """
 
     def __init__(self, *pairs: tuple[float, Loss]) -> None:
-        if not pairs or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
-            raise refuse("pairs (w, loss)", shown(pairs), "write Weighted((1.0, FocalLoss(3.0)), (0.5, BrierLoss()))")
-        if not all(isinstance(loss, Loss) for _, loss in pairs):
-            names = ", ".join(type(loss).__name__ for _, loss in pairs)
-            raise refuse("losses of calibrant.losses", names, "pass those")
+        if not pairs or not all(isinstance(pair, tuple | list) and isinstance(pair[-1], Loss) for pair in pairs):
+            remedy = "write Weighted((1.0, FocalLoss(3.0)), (0.5, BrierLoss()))"
+            raise refuse("pairs (w, loss) of calibrant.losses", shown(pairs), remedy)
         first = pairs[0][1]
-        if any((loss.reduction, loss.ignore_index) != (first.reduction, first.ignore_index) for _, loss in pairs):
-            raise InputError("terms of one reduction and one ignore_index", "several", "give all losses the same")
-        super().__init__(reduction=first.reduction, weight=first.weight, ignore_index=first.ignore_index)
+        super().__init__(**options_of(first))
+        if not all(same_options(options_of(loss), first) for _, loss in pairs):
+            raise InputError("terms of one reduction, weight and ignore_index", "several", "give all losses the same")
         self.scales = tuple(check_number(scale, name="each weight", low=0) for scale, _ in pairs)
         self.terms = nn.ModuleList(loss for _, loss in pairs)
+        self.has_row_terms = all(loss.has_row_terms for _, loss in pairs)
 
     @property
     def pairs(self) -> tuple[tuple[float, Loss], ...]:
@@ -269,11 +250,33 @@ class Weighted(Loss):
         """Show the weights; the losses show themselves."""
         return f"scales={self.scales}"
 
-    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the reduced loss: see ``Loss.forward``."""
-        first, *others = (scale * loss(logits, labels) for scale, loss in self.pairs)
+    def reduced(self, batch: LabelBatch, reduction: Reduction) -> Tensor:
+        """Return the weighted sum of the losses."""
+        first, *others = (scale * loss.reduced(batch, reduction) for scale, loss in self.pairs)
         total: Tensor = sum(others, start=first)
         return total
+
+    def of_targets(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return the weighted sum of the losses' terms (N,)."""
+        first, *others = (scale * loss.of_targets(logits, targets) for scale, loss in self.pairs)
+        total: Tensor = sum(others, start=first)
+        return total
+
+
+def options_of(loss: Loss) -> LossOptions:
+    """Return the options that ``loss`` was made with."""
+    return {"reduction": loss.reduction, "weight": loss.weight, "ignore_index": loss.ignore_index}
+
+
+def same_options(options: LossOptions, loss: Loss) -> bool:
+    """Return whether the ``options`` given are those of ``loss``."""
+    weight, own = options.get("weight", loss.weight), loss.weight
+    if weight is None or own is None:
+        same = weight is own
+    else:
+        same = torch.equal(torch.as_tensor(weight).to(own), own)
+    others = ("reduction", loss.reduction), ("ignore_index", loss.ignore_index)
+    return same and all(options.get(name, value) == value for name, value in others)
 
 
 def stages(gammas: Sequence[float], ends: Sequence[T], *, between: str) -> tuple[tuple[float, ...], tuple[T, ...]]:
@@ -314,77 +317,40 @@ def without_ignored(logits: Tensor, kept: Tensor) -> Tensor:
 
     The upstream gradient of an ignored row is 0, but 0 · ∞ is NaN if the row holds −inf, as masked padding does. On the
     CPU only the ignored rows are read, and in a compiled graph the replacement is fused with other operations. On an
-    accelerator it costs two passes, so for many logits it is left out: there an ignored row of −inf only still gives
-    NaN, as in ``torch.nn.CrossEntropyLoss``.
+    accelerator it would cost two passes: there an ignored row of −inf only gives NaN, as in ``torch.nn.CrossEntropyLoss``.
     """
-    if can_be_read(logits) and bool(logits.detach()[~kept].isfinite().all()):
-        return logits
-    large = logits.device.type not in ("cpu", "meta") and logits.numel() >= _LARGE
-    if large and not torch.compiler.is_compiling():
-        return logits
-    return torch.where(kept[:, None], logits, 0)
+    if torch.compiler.is_compiling():
+        needed = True
+    else:
+        needed = can_be_read(logits) and not bool(logits.detach()[~kept].isfinite().all())
+    return torch.where(kept[:, None], logits, 0) if needed else logits
 
 
-def can_be_read(tensor: Tensor) -> bool:
-    """Return whether the values of ``tensor`` may be read: eager, on the CPU, neither traced, fake nor batched by vmap."""
-    return (
-        tensor.device.type == "cpu"
-        and not torch.compiler.is_compiling()
-        and type(tensor) in (Tensor, nn.Parameter)
-        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-    )
+def flattened(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, torch.Size]:
+    """Return logits (N, K) with labels (N,) or target probabilities (N, K), and the labels' shape without a class axis.
 
-
-def check_tensors(inputs: Any, labels: Any, *, name: str = "logits") -> None:
-    """Raise unless the ``inputs`` called ``name`` and their ``labels`` are tensors, the labels dense, on one device."""
-    if not (isinstance(inputs, Tensor) and isinstance(labels, Tensor)):
-        kinds = f"{type(inputs).__name__} and {type(labels).__name__}"
-        raise refuse(f"{name} and labels as tensors", kinds, "convert with torch.as_tensor")
-    if not is_dense(labels):
-        raise refuse_layout(labels, name="labels")
-    if labels.device != inputs.device:
-        got = f"{name} on {inputs.device} and labels on {labels.device}"
-        raise refuse(f"{name} and labels on one device", got, f"move the labels with labels.to({name}.device)")
-
-
-def check_pair(logits: Any, labels: Any) -> tuple[int, torch.Size]:
-    """Return the class axis and the labels' shape, after checking that logits and labels (or target probabilities) match."""
-    plain = (
-        isinstance(logits, Tensor) and logits.dtype in FLOATING and logits.layout == torch.strided and logits.dim() > 0
-    )
-    matched = plain and not logits.is_nested and isinstance(labels, Tensor) and not labels.is_nested
-    if not matched or labels.device != logits.device:
-        check_tensors(logits, labels)
-        check_floating(logits, name="logits")
-        if logits.dim() == 0:
-            raise refuse("logits of shape (N, K)", "a scalar", "pass one row a sample")
-    axis = 0 if logits.dim() == 1 else 1
-    shape = logits.shape[:axis] + logits.shape[axis + 1 :]
-    soft = labels.is_floating_point()
-    if logits.shape[axis] < 2 or labels.shape != (logits.shape if soft else shape) or labels.layout != torch.strided:
-        raise _misfit(logits, labels, axis, shape)
-    if labels.dtype == torch.bool or labels.is_complex() or (soft and labels.dtype not in FLOATING):
-        got = f"dtype {labels.dtype}"
-        raise refuse("integer labels or target probabilities", got, "convert with labels.long() or .float()")
-    return axis, shape
-
-
-def _misfit(logits: Tensor, labels: Tensor, axis: int, shape: torch.Size) -> InputError:
-    if labels.layout != torch.strided:
-        return refuse_layout(labels, name="labels")
-    if logits.shape[axis] < 2:
+    Raises:
+        InputError: If there is one class only, or the labels have another shape than the logits.
+    """
+    axis = min(logits.dim(), 2) - 1
+    shape, soft = logits.shape[:axis] + logits.shape[axis + 1 :], labels.is_floating_point()
+    if logits.dim() == 0 or logits.shape[axis] < 2:
         remedy = (
             "give a sigmoid output a second logit of 0, or train it with a Binary… loss, whose targets have its shape"
         )
-        return refuse("K ≥ 2 classes", f"K = {logits.shape[axis]}", remedy)
-    got = f"shape {tuple(labels.shape)}"
-    if labels.is_floating_point():
-        remedy = "convert class indices with labels.long()"
-        return refuse(f"target probabilities of the logits' shape {tuple(logits.shape)}", got, remedy)
-    remedy = "pass one class index a sample, without a class axis"
-    if labels.shape == logits.shape:
-        remedy = f"{remedy}, or use a Binary… loss for several labels a row"
-    return refuse(f"labels of shape {tuple(shape)}", got, remedy)
+        raise refuse("logits of shape (N, K) with K ≥ 2 classes", f"shape {tuple(logits.shape)}", remedy)
+    if labels.shape != (logits.shape if soft else shape):
+        got = f"shape {tuple(labels.shape)}"
+        if soft:
+            remedy = "convert class indices with labels.long()"
+            raise refuse(f"target probabilities of the logits' shape {tuple(logits.shape)}", got, remedy)
+        remedy = "pass one class index a sample, without a class axis, or use a Binary… loss for several labels a row"
+        raise refuse(f"labels of shape {tuple(shape)}", got, remedy)
+    if logits.dim() == 2:
+        return logits, labels, shape
+    classes = logits.shape[axis]
+    matrix = logits.movedim(axis, -1).reshape(-1, classes)
+    return matrix, labels.movedim(axis, -1).reshape(-1, classes) if soft else labels.reshape(-1), shape
 
 
 def check_range(labels: Tensor, *, classes: int, ignore_index: int) -> bool | None:
@@ -401,9 +367,9 @@ def check_range(labels: Tensor, *, classes: int, ignore_index: int) -> bool | No
     if low >= 0 and high < classes and not low <= ignore_index <= high:
         return True
     kept = labels != ignore_index
-    outside = kept & ((labels < 0) | (labels >= classes))
-    if bool(outside.any()):
-        row = int(outside.nonzero()[0, 0])
+    outside = (kept & ((labels < 0) | (labels >= classes))).nonzero()
+    if len(outside):
+        row = int(outside[0, 0])
         raise refuse(
             f"labels in [0, {classes})",
             f"{int(labels[row])} in row {row}",
@@ -412,61 +378,33 @@ def check_range(labels: Tensor, *, classes: int, ignore_index: int) -> bool | No
     return bool(kept.all())
 
 
-def soft_batch(logits: Any, targets: Any, *, weight: Tensor | None) -> tuple[Tensor, Tensor, torch.Size]:
-    """Return checked logits and target probabilities, both (N, K), and the shape of ``reduction="none"``.
-
-    Raises:
-        InputError: If shapes or devices differ, a row of targets is no distribution, or there are class weights.
-    """
-    axis, shape = check_pair(logits, targets)
-    if weight is not None:
-        raise InputError("class weights with integer labels only", "target probabilities", "drop one")
-    if logits.dim() != 2:
-        logits, targets = (x.movedim(axis, -1).reshape(-1, logits.shape[axis]) for x in (logits, targets))
-    if can_be_read(targets):
-        for rows in row_chunks(*targets.shape, itemsize=targets.element_size()):
-            _check_targets(targets.detach()[rows], start=rows.start)
-    return logits, targets, shape
-
-
-def _check_targets(block: Tensor, *, start: int) -> None:
-    bits = torch.finfo(block.dtype)
+def check_targets(targets: Tensor) -> Tensor:
+    """Return ``targets`` (N, K) if its rows are probability distributions; values that cannot be read are not checked."""
+    if not can_be_read(targets):
+        return targets
+    bits = torch.finfo(targets.dtype)
     # 16 bits keep three digits of each probability
     tolerance = max(PROBABILITY_TOLERANCE, bits.eps) if bits.bits == 16 else PROBABILITY_TOLERANCE
-    sums = block.sum(dim=1, dtype=torch.float32)
-    wrong = ~((block >= 0).all(dim=1) & ((sums - 1).abs() <= tolerance))
+    sums, least = targets.detach().sum(dim=1, dtype=torch.float32), targets.detach().amin(dim=1)
+    wrong = ~((least >= 0) & ((sums - 1).abs() <= tolerance))
     if bool(wrong.any()):
         row = int(wrong.nonzero()[0, 0])
-        got = f"{sums[row].item():g}, the least {block[row].amin().item():g}, in row {start + row}"
         remedy = (
             "pass probabilities, not logits, or class indices as integers; for outputs that are each a yes or no use a "
             "Binary… loss"
         )
+        got = f"{sums[row].item():g}, the least {least[row].item():g}, in row {row}"
         raise refuse("target probabilities ≥ 0 that sum to 1", got, remedy)
+    return targets
 
 
-def check_weight_fits(weight: Tensor, *, classes: int, device: torch.device) -> None:
-    """Raise unless the class weights match the logits' classes and device."""
-    if weight.shape[0] != classes:
-        raise InputError(f"weight of shape ({classes},)", f"({weight.shape[0]},)", "pass one a class")
-    if weight.device != device:
-        got, remedy = f"weight on {weight.device}", f"move the loss or its weight with .to({str(device)!r})"
-        raise refuse(f"class weights on the logits' device {device}", got, remedy)
-
-
-def check_loss_weights(weight: Any, *, name: str, per: str, shape: tuple[int, ...] | None = None) -> Tensor:
-    """Return ``weight`` as a floating tensor of finite numbers ≥ 0, of the ``shape`` or of one axis: one weight per class, for example."""
+def check_loss_weights(weight: Any, *, name: str, dims: Sequence[int] = (1,)) -> Tensor:
+    """Return ``weight`` as a floating tensor of one of ``dims`` axes and of finite numbers ≥ 0."""
     tensor = torch.as_tensor(weight)
     tensor = tensor if tensor.is_floating_point() else tensor.float()
-    if tensor.dim() != 1 if shape is None else tuple(tensor.shape) != shape:
-        expected = f"{name} of shape {'(K,)' if shape is None else shape}, one weight a {per}"
-        raise refuse(expected, f"shape {tuple(tensor.shape)}", f"pass one weight a {per}")
-    if can_be_read(tensor) and not bool((tensor.isfinite() & (tensor >= 0)).all()):
-        raise refuse(f"finite {name} ≥ 0", shown(tensor.tolist()), "choose such weights")
+    if tensor.dim() not in dims or (can_be_read(tensor) and not bool((tensor.isfinite() & (tensor >= 0)).all())):
+        got = shown(tensor.tolist()) if tensor.numel() < 10 else f"shape {tuple(tensor.shape)}"
+        raise refuse(
+            f"{name} with one weight a {'class' if name == 'weight' else 'label'}, finite and ≥ 0", got, "pass those"
+        )
     return tensor
-
-
-def no_soft_form(name: str) -> InputError:
-    """Return the error for target probabilities passed to the loss ``name``, which takes labels only."""
-    remedy = f"pass class indices, or use a loss with a soft form ({SOFT_LOSSES})"
-    return InputError(f"integer labels for {name}", "target probabilities", remedy)

@@ -9,19 +9,18 @@ To write your own, subclass ``RowPenalty``, or ``BatchPenalty`` if the penalty d
 
 import math
 from abc import abstractmethod
-from functools import partial
-from typing import Any, ClassVar, Unpack
+from typing import ClassVar, Unpack
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant._core.check import check_number, refuse
+from calibrant._core.check import check_number
 from calibrant._core.warn import warn_user
 from calibrant.errors import InputError, UsageWarning
-from calibrant.losses._blocks import by_rows, entropy, positive_power
+from calibrant.losses._blocks import by_rows, entropy
 from calibrant.losses.cross_entropy import CrossEntropyLoss
-from calibrant.losses.loss import Loss, LossOptions, RowLoss, reduce_rows
+from calibrant.losses.loss import LabelBatch, Loss, LossOptions, Reduction, options_of, reduce_rows, same_options
 
 
 class PenaltyOptions(LossOptions, total=False):
@@ -44,26 +43,17 @@ class Penalty(Loss):
         ignore_index: Rows with this label are ignored, for the default cross-entropy.
     """
 
-    has_row_terms: ClassVar[bool] = True
     least_strength: ClassVar[float] = 0.0
 
     def __init__(self, strength: float, *, base: Loss | None = None, **options: Unpack[LossOptions]) -> None:
-        if base is None:
-            base = CrossEntropyLoss(**options)
-        elif not _same_options(options, base):
-            raise InputError(
-                "reduction, weight and ignore_index on the base", "others next to it", "give them to the base"
-            )
+        if base is not None and not same_options(options, base):
+            given = "reduction, weight and ignore_index"
+            raise InputError(f"{given} on the base", "others next to it", "give them to the base")
+        base = CrossEntropyLoss(**options) if base is None else base
         # the base's options hold for the sum, so that both terms are reduced over the same rows
-        super().__init__(reduction=base.reduction, weight=base.weight, ignore_index=base.ignore_index)
+        super().__init__(**options_of(base))
         self.strength = check_number(strength, name="strength", low=self.least_strength)
         self.base = base
-        if self.reduction == "none" and not self.has_row_terms:
-            raise InputError(
-                f"reduction='mean' or 'sum' for {type(self).__name__}",
-                "'none'",
-                "a penalty on the whole batch has no term per sample",
-            )
 
 
 class RowPenalty(Penalty):
@@ -85,26 +75,20 @@ class RowPenalty(Penalty):
         tensor(0.3269)
     """
 
+    def __init__(self, strength: float, **options: Unpack[PenaltyOptions]) -> None:
+        super().__init__(strength, **options)
+        self.has_row_terms = self.base.has_row_terms
+
     @abstractmethod
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the penalty terms (N,) of ``logits`` (N, K) and ``labels`` (N,) in [0, K)."""
 
-    def terms(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return what ``reduction="none"`` returns for ``logits`` (N, K) and integer ``labels`` (N,), if the base has row terms."""
-        base = self.base
-        if not isinstance(base, RowLoss | RowPenalty):
-            raise refuse("a base with a term for each sample", type(base).__name__, "choose one such as FocalLoss")
-        batch = self.batch(logits, labels)
-        return base.terms(logits, labels) + self.strength * batch.mask(self.penalty(batch.logits, batch.labels))
-
-    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the reduced loss: see ``Loss.forward``. The mean of the penalty divides by the same sum of class weights."""
-        batch = self.batch(logits, labels)
-        terms = batch.mask(self.penalty(batch.logits, batch.labels))
+    def reduced(self, batch: LabelBatch, reduction: Reduction) -> Tensor:
+        """Return the base's loss plus the reduced penalty; its mean divides by the same sum of class weights."""
+        terms = torch.where(batch.kept, self.penalty(batch.logits, batch.labels), 0)
         # the divisor Σ w_y is the base's own, so that λ means the same with and without class weights
-        penalty = reduce_rows(terms, batch.weights, self.reduction, batch.shape)
-        value: Tensor = self.base(logits, labels)
-        return value + self.strength * penalty
+        penalty = reduce_rows(terms, self.row_weights(batch), reduction, batch.shape)
+        return self.base.reduced(batch, reduction) + self.strength * penalty
 
 
 class BatchPenalty(Penalty):
@@ -131,29 +115,23 @@ class BatchPenalty(Penalty):
 
     has_row_terms = False
 
+    def __init__(self, strength: float, **options: Unpack[PenaltyOptions]) -> None:
+        super().__init__(strength, **options)
+        if self.reduction == "none":
+            remedy = "a penalty on the whole batch has no term per sample"
+            raise InputError(f"reduction='mean' or 'sum' for {type(self).__name__}", "'none'", remedy)
+
     @abstractmethod
     def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> Tensor:
         """Return the penalty () of ``logits`` (N, K) and ``labels`` (N,); rows where ``kept`` (N,) is 0 do not count."""
 
-    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the reduced loss: see ``Loss.forward``."""
-        batch = self.batch(logits, labels)
-        kept = batch.kept.to(batch.weights.dtype)
-        penalty = self.penalty(batch.logits, batch.labels, kept).to(batch.weights.dtype)
+    def reduced(self, batch: LabelBatch, reduction: Reduction) -> Tensor:
+        """Return the base's loss plus the penalty."""
+        value = self.base.reduced(batch, reduction)
+        kept = batch.kept.to(value.dtype)
+        penalty = self.penalty(batch.logits, batch.labels, kept).to(value.dtype)
         # a sum grows with the batch, the penalty does not: times N it keeps its share of the loss
-        scale = self.strength * (kept.sum() if self.reduction == "sum" else 1.0)
-        value: Tensor = self.base(logits, labels)
-        return value + scale * penalty
-
-
-def _same_options(options: LossOptions, base: Loss) -> bool:
-    """Return whether each option is its default or that of ``base``, as it is in a loss rebuilt from its configuration."""
-    weight, other = options.get("weight"), base.weight
-    if weight is not None and other is not None:
-        weight = torch.as_tensor(weight).to(other)
-    same = weight is None or (other is not None and torch.equal(weight, other))
-    reductions, ignored = ("mean", base.reduction), (-100, base.ignore_index)
-    return same and options.get("reduction", "mean") in reductions and options.get("ignore_index", -100) in ignored
+        return value + self.strength * (kept.sum() if reduction == "sum" else 1.0) * penalty
 
 
 class EntropyRegularizedLoss(RowPenalty):
@@ -218,45 +196,20 @@ class LpNormLoss(RowPenalty):
 
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return ‖z‖_p (N,); a class excluded by −inf adds 0."""
-        return by_rows(partial(_norm_of_rows, p=self.p), logits, labels)
+        return by_rows(self._norm, logits, labels, slope=self._write_slope)
 
+    def _norm(self, logits: Tensor, _: Tensor) -> Tensor:
+        z = _without_excluded(logits)
+        # for p = 1 torch's norm takes six times as long
+        return z.abs().sum(dim=1) if self.p == 1 else torch.linalg.vector_norm(z, self.p, dim=1)
 
-def _norm_of_rows(logits: Tensor, _: Tensor, *, p: float) -> Tensor:
-    size = _without_excluded(logits).abs()
-    if p == 1:
-        return size.sum(dim=1)
-    norm: Tensor = _norm(size, p) if torch.compiler.is_compiling() else _Norm.apply(size, p)
-    return norm
-
-
-def _norm(size: Tensor, p: float) -> Tensor:
-    """Return (Σ_k s_k^p)^(1/p) (N,) of s ≥ 0 (N, K), with gradient 0 at 0."""
-    # relative to the largest, so that neither large numbers nor small ones leave the range of the dtype
-    top = size.detach().amax(dim=1).clamp_min(torch.finfo(size.dtype).tiny)
-    total = positive_power(size / top[:, None], p).sum(dim=1)
-    return positive_power(total, 1 / p) * top
-
-
-class _Norm(torch.autograd.Function):
-    """``_norm`` for p > 1, with its slope (s_k/‖s‖)^(p − 1) written out: by the chain rule it overflows."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(size: Tensor, p: float) -> Tensor:
-        top = size.amax(dim=1).clamp_min(torch.finfo(size.dtype).tiny)
-        return (size / top[:, None]).pow_(p).sum(dim=1).pow_(1 / p) * top
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[0])
-        ctx.p = inputs[1]
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (size,) = ctx.saved_tensors
-        norm = _Norm.apply(size, ctx.p)[:, None].clamp_min(torch.finfo(size.dtype).tiny)
-        return grad[:, None] * positive_power(size / norm, ctx.p - 1), None
+    def _write_slope(self, logits: Tensor, labels: Tensor, scale: Tensor, out: Tensor) -> None:
+        """Write sign(z_k) (|z_k| / ‖z‖)^(p − 1)."""
+        z = _without_excluded(logits)
+        torch.sign(z, out=out).mul_(scale)
+        if self.p > 1:
+            norm = self._norm(logits, labels)[:, None].clamp_min(torch.finfo(z.dtype).tiny)
+            out.mul_(z.abs_().div_(norm).pow_(self.p - 1))
 
 
 def _without_excluded(values: Tensor) -> Tensor:
@@ -264,11 +217,15 @@ def _without_excluded(values: Tensor) -> Tensor:
     return torch.nan_to_num(values, nan=torch.nan, posinf=0.0, neginf=0.0)
 
 
-def _excess(logits: Tensor, _: Tensor, *, margin: float, attached: bool) -> Tensor:
-    """Return Σ_k max(0, max_j z_j − z_k − m) (N,), or of its squares with the largest logit as a constant if not ``attached``."""
-    top = logits.amax(dim=1, keepdim=True)
-    excess = F.relu(_without_excluded((top if attached else top.detach()) - logits - margin))
-    return (excess if attached else excess.square()).sum(dim=1)
+def _excess(logits: Tensor, top: Tensor, margin: float) -> Tensor:
+    """Return max(0, z_top − z_k − m) (n, K); 0 for an excluded class."""
+    return F.relu(_without_excluded(top - margin - logits))
+
+
+def _add_at_largest(out: Tensor, logits: Tensor, top: Tensor, slope: Tensor) -> None:
+    """Add ``slope`` (n, 1) to ``out`` (n, K) at the largest logit; equal ones share it."""
+    largest = torch.sub(logits, top).sign_().add_(1)  # 1 where they are equal, else 0
+    out.addcmul_(largest, slope / largest.sum(dim=1, keepdim=True))
 
 
 class ACLSLoss(RowPenalty):
@@ -311,15 +268,20 @@ class ACLSLoss(RowPenalty):
 
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return λ₁ max(0, z_top − m)² + λ₂ mean_k max(0, z_top − z_k − m)² (N,)."""
+        return by_rows(self._squares, logits, labels, slope=self._write_slope)
+
+    def _squares(self, logits: Tensor, _: Tensor) -> Tensor:
+        top = logits.amax(dim=1, keepdim=True)
+        squares = _excess(logits, top.detach(), self.margin).square().sum(dim=1)
         # Eq. 16 averages over the K − 1 other classes; the largest itself exceeds the margin by nothing
-        factors = self.top, self.others / (logits.shape[1] - 1)
-        return by_rows(partial(_acls, margin=self.margin, factors=factors), logits, labels)
+        mean = squares / (logits.shape[1] - 1)
+        return self.top * F.relu(top - self.margin)[:, 0].square() + self.others * mean
 
-
-def _acls(logits: Tensor, labels: Tensor, *, margin: float, factors: tuple[float, float]) -> Tensor:
-    top, others = factors
-    largest = F.relu(logits.amax(dim=1) - margin).square()
-    return top * largest + others * _excess(logits, labels, margin=margin, attached=False)
+    def _write_slope(self, logits: Tensor, _: Tensor, scale: Tensor, out: Tensor) -> None:
+        """Write −2 λ₂ excess / (K − 1), and 2 λ₁ max(0, z_top − m) at the largest."""
+        top = logits.amax(dim=1, keepdim=True)
+        torch.mul(_excess(logits, top, self.margin), -2 * self.others / (logits.shape[1] - 1) * scale, out=out)
+        _add_at_largest(out, logits, top, 2 * self.top * scale * F.relu(top - self.margin))
 
 
 class MarginLabelSmoothingLoss(RowPenalty):
@@ -351,4 +313,14 @@ class MarginLabelSmoothingLoss(RowPenalty):
 
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return mean_k max(0, max_j z_j − z_k − m) (N,)."""
-        return by_rows(partial(_excess, margin=self.margin, attached=True), logits, labels) / logits.shape[1]
+        return by_rows(self._mean_excess, logits, labels, slope=self._write_slope)
+
+    def _mean_excess(self, logits: Tensor, _: Tensor) -> Tensor:
+        return _excess(logits, logits.amax(dim=1, keepdim=True), self.margin).sum(dim=1) / logits.shape[1]
+
+    def _write_slope(self, logits: Tensor, _: Tensor, scale: Tensor, out: Tensor) -> None:
+        """Write −1/K at each class beyond the margin, and minus their sum at the largest."""
+        top, share = logits.amax(dim=1, keepdim=True), scale / logits.shape[1]
+        beyond = _excess(logits, top, self.margin).sign_()
+        torch.mul(beyond, -share, out=out)
+        _add_at_largest(out, logits, top, share * beyond.sum(dim=1, keepdim=True))
