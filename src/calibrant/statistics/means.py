@@ -278,7 +278,7 @@ def share_interval(successes: float, count: float, *, level: float = 0.95) -> In
     centre = (p + z * z / (2 * count)) / (1 + z * z / count)
     half = z * math.sqrt(max(p * (1 - p), 0.0) / count + z * z / (4 * count * count)) / (1 + z * z / count)
     low, high = max(centre - half, 0.0), min(centre + half, 1.0)
-    if 1 <= min(successes, count - successes) <= 3:
+    if 1 <= successes <= 3 or 1 <= count - successes <= 3:
         from scipy.special import chdtri
     if 1 <= successes <= 3:
         low = float(chdtri(2 * successes, level)) / 2 / count
