@@ -48,7 +48,6 @@ HEAVY = {
 MAX_ARGUMENTS = 8  # without self and cls
 # Public signatures that are longer, each argument of them in use; a new one groups its arguments in a dataclass.
 LONG_SIGNATURES = {
-    ("_kernel/loops.py", "_exponentials"),  # compiled: arrays that are written in place
     ("losses/adafocal.py", "__init__"),
     ("data/io.py", "read"),
 }

@@ -50,7 +50,7 @@ def test_row_statistics(rows: int, classes: int, dtype: torch.dtype, monkeypatch
     p = softmax(z)
     reference, loops = in_both(monkeypatch, lambda: _kernel.row_statistics(z, labels))  # type: ignore[arg-type,return-value]
     for found in (reference, loops):
-        confidence, decision, nll, square = (one.numpy() for one in found)
+        confidence, decision, nll, brier = (one.numpy() for one in found)
         np.testing.assert_allclose(confidence, p.max(axis=1), rtol=1e-14)
         np.testing.assert_array_equal(decision, p.argmax(axis=1))  # the first of equal ones
         rest = np.where(np.arange(classes) == labels[:, None].numpy(), 0.0, p).sum(axis=1)
@@ -58,7 +58,8 @@ def test_row_statistics(rows: int, classes: int, dtype: torch.dtype, monkeypatch
         np.testing.assert_allclose(
             nll, np.where(own > 0.5, -np.log1p(-rest.clip(max=0.5)), -np.log(own)), rtol=1e-13, atol=1e-300
         )
-        np.testing.assert_allclose(square, (p**2).sum(axis=1), rtol=1e-14)
+        expected = rest**2 + np.where(np.arange(classes) == labels[:, None].numpy(), 0.0, p**2).sum(axis=1)
+        np.testing.assert_allclose(brier, expected, rtol=1e-13)
 
 
 def test_an_excluded_label_has_infinite_loss(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +100,7 @@ def binned(p: np.ndarray, y: np.ndarray, bins: int) -> np.ndarray:
 @pytest.mark.parametrize("bins", [1, 2, 7, 15, 100, 1000])
 def test_pairs_in_bins(bins: int, monkeypatch: pytest.MonkeyPatch) -> None:
     p = edges_and_neighbours(bins)
-    for y in (torch.arange(len(p)) % 3 == 0, (torch.arange(len(p)) % 3).double()):
+    for y in (torch.arange(len(p)) % 3 == 0, (torch.arange(len(p)) % 3 == 0).double()):
         for found in in_both(monkeypatch, lambda y=y: _kernel.pair_bins(p, y, bins)):  # type: ignore[misc]
             np.testing.assert_allclose(found.numpy(), binned(p.numpy(), y.double().numpy(), bins), rtol=1e-12)
     half, y = p.half()[::2], torch.arange(len(p))[::2] % 2 == 0  # converted, and not contiguous

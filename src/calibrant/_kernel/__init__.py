@@ -31,39 +31,35 @@ class RowStatistics(NamedTuple):
         confidence: The largest probability.
         decision: int64, the first class that has it.
         nll: −log p of the label.
-        square: Σ p².
+        brier: Σ (p_k − y_k)².
     """
 
     confidence: Tensor
     decision: Tensor
     nll: Tensor
-    square: Tensor
+    brier: Tensor
 
 
 def row_statistics(logits: Tensor, labels: Tensor) -> RowStatistics:
     """Return the statistics of rows of ``logits`` (N, K) and ``labels`` (N,) int64 in [0, K)."""
     rows = logits.shape[0]
     if (loops := _loops_for(logits)) is not None:
-        kinds = (np.float64, np.int64, np.float64, np.float64)
-        out = [np.empty(rows, kind) for kind in kinds]  # NumPy's large arrays are cheaper to touch than PyTorch's
         y = labels.contiguous().numpy()
-
-        def run(part: slice) -> None:
-            loops.row_statistics(_array(logits[part]), y[part], *(one[part] for one in out))
-
+        # NumPy's large arrays are cheaper to touch than PyTorch's
+        out = [np.empty(rows, kind) for kind in (np.float64, np.int64, np.float64, np.float64)]
+        run = lambda part: loops.row_statistics(_array(logits[part]), y[part], *(one[part] for one in out))  # noqa: E731
         _in_segments(run, rows, logits.shape[1])
         return RowStatistics(*map(torch.from_numpy, out))
     found = []
     for part in row_chunks(*logits.shape, itemsize=16, device=logits.device):
-        z = logits[part].double()
+        z, own = logits[part].double(), labels[part, None]
         top, decision = z.max(dim=1)
-        gap = top - z.gather(1, labels[part, None])[:, 0]
-        e = (z - top[:, None]).exp_()
-        total = e.sum(dim=1)
-        others = e.scatter(1, decision[:, None], 0.0).sum(
-            dim=1
-        )  # without the largest term, so that its digits are kept
-        found.append((1 / total, decision, gap + others.log1p(), e.square_().sum(dim=1) / total.square()))
+        gap = top - z.gather(1, own)[:, 0]
+        e = (z - top[:, None]).exp_().scatter_(1, decision[:, None], 0.0)
+        others = e.sum(dim=1)  # without the largest term, so that its digits are kept
+        total = 1 + others
+        missed = torch.where(decision == own[:, 0], others.square(), total.square() - 2 * (-gap).exp() * total + 1)
+        found.append((1 / total, decision, gap + others.log1p(), (missed + e.square_().sum(dim=1)) / total.square()))
     return RowStatistics(*map(torch.cat, zip(*found, strict=True)))
 
 
@@ -76,31 +72,18 @@ def temperature_moments(logits: Tensor, labels: Tensor, weights: Tensor | None, 
         weights: (N,) float64, or None for 1 each.
         beta: β > 0.
     """
-    rows, classes = logits.shape
     if (loops := _loops_for(logits)) is not None:
         y, w = labels.contiguous().numpy(), np.empty(0) if weights is None else weights.contiguous().numpy()
-
-        def run(part: slice) -> Any:
-            out = np.empty(3)
-            loops.temperature_moments(_array(logits[part]), y[part], w[part], float(beta), out)
-            return out
-
-        return torch.from_numpy(np.sum(_in_segments(run, rows, classes), axis=0))
+        run = lambda part: loops.temperature_moments(_array(logits[part]), y[part], w[part], float(beta))  # noqa: E731
+        return torch.from_numpy(sum(_in_segments(run, *logits.shape)))
     sums = torch.zeros(3, dtype=torch.float64, device=logits.device)
-    for part in row_chunks(rows, classes, device=logits.device):
-        z = logits[part]
-        top = z.amax(dim=1, keepdim=True)
-        if z.is_cuda and has_triton():
-            from calibrant._kernel import cuda
-
-            mean, variance = cuda.row_moments(z, top, beta)
-        else:
-            d = (z.double() - top.double()).clamp_min(-1e30)  # e is 0 there, and 0 · ∞ is not
-            p = torch.softmax(beta * d, dim=1)
-            mean = (p * d).sum(dim=1)
-            variance = (p * d.square()).sum(dim=1) - mean.square()
-        own = z.gather(1, labels[part, None])[:, 0].double() - top[:, 0].double()
-        each = torch.stack([mean, variance, own])
+    for part in row_chunks(*logits.shape, device=logits.device):
+        z = logits[part].double()
+        gap = z - z.amax(dim=1, keepdim=True)
+        d = gap.clamp_min(-1e30)  # e is 0 there, and 0 · ∞ is not
+        p = torch.softmax(beta * d, dim=1)
+        mean = (p * d).sum(dim=1)
+        each = torch.stack([mean, (p * d.square()).sum(dim=1) - mean.square(), gap.gather(1, labels[part, None])[:, 0]])
         sums += each.sum(dim=1) if weights is None else each @ weights[part]
     return sums.cpu()
 
@@ -111,29 +94,19 @@ def top_bins(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
         found = row_statistics(logits, labels)
         return pair_bins(found.confidence, found.decision == labels, bins)
     y = labels.contiguous().numpy()
-
-    def run(part: slice) -> Any:
-        out = np.empty(5 * bins)
-        loops.top_bins(_array(logits[part]), y[part], bins, out)
-        return out
-
-    return _table(_in_segments(run, *logits.shape))
+    run = lambda part: loops.top_bins(_array(logits[part]), y[part], bins)  # noqa: E731
+    return _table_of_pairs(sum(_in_segments(run, *logits.shape)), bins)
 
 
 def pair_bins(p: Tensor, y: Tensor, bins: int) -> Tensor:
-    """Return rows, Σp, Σy, Σp² and Σpy (5, B) float64 of ``p`` and ``y`` (N,) in each of ``bins`` bins (lo, hi] of equal width."""
+    """Return rows, Σp, Σy, Σp² and Σpy (5, B) float64 of ``p`` (N,) and ``y`` (N,), 0 or 1, in ``bins`` bins (lo, hi] of equal width."""
     if (loops := _loops_for(p)) is None:
         p, y = p.double(), y.double()
         index, columns = bin_of(p, bins), (torch.ones_like(p), p, y, p * p, p * y)
         return torch.stack([torch.bincount(index, column, minlength=bins) for column in columns])
-    hits = (y.contiguous().view(torch.uint8) if y.dtype == torch.bool else y.double().contiguous()).numpy()
-
-    def run(part: slice) -> Any:
-        out = np.empty(5 * bins)
-        loops.pair_bins(p[part].double().contiguous().numpy(), hits[part], bins, out)
-        return out
-
-    return _table(_in_segments(run, p.shape[0], 1))
+    hits = y.bool().contiguous().numpy()
+    run = lambda part: loops.pair_bins(_array(p[part]), hits[part], bins)  # noqa: E731
+    return _table_of_pairs(sum(_in_segments(run, len(p), 1)), bins)
 
 
 def class_bins(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
@@ -141,23 +114,19 @@ def class_bins(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
     rows, classes = logits.shape
     if (loops := _loops_for(logits)) is not None:
         y = labels.contiguous().numpy()
-
-        def run(part: slice) -> Any:
-            out = np.empty(5 * classes * bins)
-            loops.class_bins(_array(logits[part]), y[part], bins, out)
-            return out
-
+        run = lambda part: loops.class_bins(_array(logits[part]), y[part], bins)  # noqa: E731
         tables = max(1, (1 << 20) // (classes * bins))  # partial ones that are held at a time
-        return _table(_in_segments(run, rows, classes, least=-(-rows // tables)))
-    sums = torch.zeros(5, classes * bins, dtype=torch.float64, device=logits.device)
+        sums: Any = sum(_in_segments(run, rows, classes, rows_at_least=-(-rows // tables)))
+        return torch.from_numpy(np.ascontiguousarray(sums.reshape(-1, 5).T))
+    table = torch.zeros(5, classes * bins, dtype=torch.float64, device=logits.device)
     first = torch.arange(classes, device=logits.device) * bins
     for part in row_chunks(rows, classes, device=logits.device):
         p = torch.softmax(logits[part].double(), dim=1)
         cell, own = bin_of(p, bins) + first, labels[part, None]
         at, event, q, flat = cell.gather(1, own)[:, 0], p.gather(1, own)[:, 0], p.reshape(-1), cell.reshape(-1)
         columns = ((flat, torch.ones_like(q)), (flat, q), (at, torch.ones_like(event)), (flat, q * q), (at, event))
-        sums += torch.stack([torch.bincount(index, column, classes * bins) for index, column in columns])
-    return sums
+        table += torch.stack([torch.bincount(index, column, classes * bins) for index, column in columns])
+    return table
 
 
 def bin_of(p: Tensor, bins: int) -> Tensor:
@@ -227,9 +196,9 @@ def _array(logits: Tensor) -> Any:
     return logits.to(torch.promote_types(logits.dtype, torch.float32)).contiguous().numpy()
 
 
-def _in_segments(run: Callable[[slice], Any], rows: int, classes: int, *, least: int = 1) -> list[Any]:
+def _in_segments(run: Callable[[slice], Any], rows: int, classes: int, *, rows_at_least: int = 1) -> list[Any]:
     """Return ``run(part)`` of consecutive parts of the rows, in threads; the parts do not depend on the threads' number."""
-    step = max(1, SEGMENT // classes, least)
+    step = max(1, SEGMENT // classes, rows_at_least)
     parts = [slice(start, min(rows, start + step)) for start in range(0, rows, step)]
     workers = min(torch.get_num_threads(), len(parts))
     if workers == 1:
@@ -238,6 +207,7 @@ def _in_segments(run: Callable[[slice], Any], rows: int, classes: int, *, least:
         return list(pool.map(run, parts))
 
 
-def _table(parts: list[Any]) -> Tensor:
-    """Return (5, B) of the sum of parts (5 B,), in which a bin's sums are neighbours."""
-    return torch.from_numpy(np.ascontiguousarray(np.sum(parts, axis=0).reshape(-1, 5).T))
+def _table_of_pairs(sums: Any, bins: int) -> Tensor:
+    """Return what ``pair_bins`` does from rows, Σp and Σp² of the copies and the outcomes 0 and 1."""
+    (n0, p0, s0), (n1, p1, s1) = sums.reshape(-1, 2, bins, 3).sum(axis=0).transpose(0, 2, 1)
+    return torch.from_numpy(np.stack([n0 + n1, p0 + p1, n1, s0 + s1, p1]))

@@ -1,7 +1,7 @@
-"""Triton kernels for CUDA: the cross-entropy of the losses, and the moments that a temperature's Newton step needs.
+"""Triton kernels for CUDA: the cross-entropy of the losses, and its gradient.
 
-The losses' kernels read the logits twice and write the gradient once: eager PyTorch moves about six matrices of the size of the
-logits and saves one for the backward pass, these move three and save two numbers per row. The moments' kernel reads them once.
+They read the logits twice and write the gradient once: eager PyTorch moves about six matrices of the size of the
+logits and saves one for the backward pass, these move three and save two numbers per row.
 Loop lengths are compile-time constants, which the compiler can use, and which the interpreter of older Triton releases needs with
 newer NumPy. The kernels are defined inside a function because Triton is imported only where it is used.
 """
@@ -20,7 +20,6 @@ tl: Any
 _BLOCK = 4096  # classes in one step of a loss
 _LONG_ROW = 1 << 16  # classes from which twice the block size and warps keep more loads in flight
 _LOWEST = -3e38  # stands for −∞ where a difference to it must not be NaN
-_MOMENTS_BLOCK = 1024  # logits of a row in one step of the moments
 
 
 def row_nll(logits: Tensor, labels: Tensor) -> Tensor:
@@ -41,17 +40,8 @@ class _RowNLL(torch.autograd.Function):
         rows, classes = logits.shape
         with torch.cuda.device_of(logits):
             block, warps = _classes_and_warps(classes)
-            _kernels().forward[(rows,)](
-                logits,
-                labels,
-                nll,
-                total,
-                logits.stride(0),
-                CLASSES=classes,
-                BLOCK=block,
-                LOWEST=_LOWEST,
-                num_warps=warps,
-            )
+            constants = {"CLASSES": classes, "BLOCK": block, "LOWEST": _LOWEST, "num_warps": warps}
+            _kernels().forward[(rows,)](logits, labels, nll, total, logits.stride(0), **constants)
         return nll, total
 
     @staticmethod
@@ -70,18 +60,9 @@ class _RowNLL(torch.autograd.Function):
         block, warps = _classes_and_warps(classes)
         gradient = torch.empty((rows, classes), dtype=logits.dtype, device=logits.device)
         grid = (rows, -(-classes // block))
+        arguments = (logits, labels, total, grad.contiguous(), gradient, logits.stride(0), classes)
         with torch.cuda.device_of(logits):
-            _kernels().backward[grid](
-                logits,
-                labels,
-                total,
-                grad.contiguous(),
-                gradient,
-                logits.stride(0),
-                classes,
-                BLOCK=block,
-                num_warps=warps,
-            )
+            _kernels().backward[grid](*arguments, BLOCK=block, num_warps=warps)
         return gradient, None
 
 
@@ -89,27 +70,6 @@ def _classes_and_warps(classes: int) -> tuple[int, int]:
     """Return the classes that one step handles, a power of 2, and the warps that share them: 16 classes a thread."""
     block = min(2 * _BLOCK if classes >= _LONG_ROW else _BLOCK, 1 << (classes - 1).bit_length())
     return block, min(16, max(4, block // 512))
-
-
-def row_moments(logits: Tensor, top: Tensor, beta: float) -> Tensor:
-    """Return mean and variance (2, N) float64 of z − max z under softmax(βz) of each row.
-
-    Args:
-        logits: (N, K); −inf excludes a class.
-        top: (N, 1) largest logit of each row.
-        beta: β > 0.
-    """
-    logits = logits if logits.stride(1) == 1 else logits.contiguous()
-    rows, classes = logits.shape
-    out = torch.empty(2, rows, dtype=torch.float64, device=logits.device)
-    block = min(_MOMENTS_BLOCK, 1 << (classes - 1).bit_length())
-    scale = torch.tensor([beta], dtype=torch.float64).to(logits.device, non_blocking=True)
-    with torch.cuda.device_of(logits):
-        _kernels().moments[(rows,)](
-            logits, top.contiguous(), scale, out, logits.stride(0),
-            CLASSES=classes, BLOCK=block, num_warps=4,
-        )  # fmt: skip
-    return out
 
 
 @cache
@@ -148,27 +108,4 @@ def _kernels() -> SimpleNamespace:
         slope = tl.load(grad + row) * (p - tl.where(at == tl.load(labels + row), 1.0, 0.0))
         tl.store(out + row * classes + at, slope, mask=inside)
 
-    @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-    def moments(logits, top, scale, out, stride, CLASSES: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-        row = tl.program_id(0).to(tl.int64)
-        rows = tl.num_programs(0)
-        lane = tl.arange(0, BLOCK)
-        beta = tl.load(scale).to(tl.float64)
-        largest = tl.load(top + row).to(tl.float64)
-        norm = tl.zeros((BLOCK,), dtype=tl.float64)
-        mean = tl.zeros((BLOCK,), dtype=tl.float64)
-        square = tl.zeros((BLOCK,), dtype=tl.float64)
-        for first in range(0, CLASSES, BLOCK):
-            at = first + lane
-            z = tl.load(logits + row * stride + at, mask=at < CLASSES, other=-float("inf")).to(tl.float64)
-            d = tl.maximum(z - largest, -1e30)  # the exponential of it is 0, and 0 times it is not NaN
-            e = tl.exp(d * beta)
-            norm += e
-            mean += e * d
-            square += e * d * d
-        total = tl.sum(norm, axis=0)
-        average = tl.sum(mean, axis=0) / total
-        tl.store(out + row, average)
-        tl.store(out + rows + row, tl.sum(square, axis=0) / total - average * average)
-
-    return SimpleNamespace(forward=forward, backward=backward, moments=moments)
+    return SimpleNamespace(forward=forward, backward=backward)

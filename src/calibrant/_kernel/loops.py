@@ -1,4 +1,4 @@
-"""The CPU's compiled loops, in Numba. All sums are float64; only ``calibrant._kernel`` imports this file, where Numba runs.
+"""The CPU's compiled loops. Only ``calibrant._kernel`` imports this file, where Numba runs.
 
 Rows of few classes are slow in array libraries, because a sum over ten classes runs number by number. Here ``LANES`` rows are
 laid out class by class, so that every inner loop runs over rows and becomes vector code; a row of many classes is one inner
@@ -13,9 +13,8 @@ from numba import njit
 
 LANES = 64
 WIDE = 24  # classes from which a row is an inner loop of its own
-WIDE_TABLES = 64  # the same where the rows are taken one by one
+WIDE_TABLES = 64  # the same where bins of all classes are filled
 COPIES = 4
-COLUMNS = 5  # sums of a bin: rows, Σp, Σy, Σp², Σpy
 TIE = 1e-12  # a probability this little above an edge lies on it
 
 f64, i32, i64, u64 = np.float64, np.int32, np.int64, np.uintp  # unsigned indices are not checked for being negative
@@ -48,14 +47,15 @@ _ROOT_HALF = f64(0.7071067811865476).view(i64)
 
 @_exact
 def exponential(x):  # type: ignore[no-untyped-def]
-    """Return eˣ = 2ⁿ 2^f for x ≤ 0, with |f| ≤ ½; 0 below the range of normal numbers."""
+    """Return eˣ = 2ⁿ 2^f for x ≤ 0, with |f| ≤ ½; below −708, where results are no normal numbers, e⁻⁷⁰⁸ = 3e-308."""
+    x = x if x > -708.0 else -708.0
     t = f64(x * _LOG2E + _ROUND)
     f = x * _LOG2E - f64(t - _ROUND)
     s = f * f
     even = ((((_A10 * s + _A8) * s + _A6) * s + _A4) * s + _A2) * s + 1.0
     odd = (((_A9 * s + _A7) * s + _A5) * s + _A3) * s + _A1
     p = f64(odd * f + even)
-    return i64(p.view(i64) + i64(t.view(i64) << i64(52))).view(f64) if x > -708.0 else 0.0
+    return i64(p.view(i64) + i64(t.view(i64) << i64(52))).view(f64)
 
 
 @_exact
@@ -71,36 +71,17 @@ def log1p(x):  # type: ignore[no-untyped-def]
 
 
 @_loop
-def _exponentials(flat, first, here, classes, wide, beta, work, e, top, others, tied):  # type: ignore[no-untyped-def]
-    """Write e = exp(β (z − max z)) of ``here`` rows from row ``first`` on, max z, Σ e − 1, and how many classes are largest.
+def bin_of(p, bins):  # type: ignore[no-untyped-def]
+    """Return the bin (lo, hi] of equal width."""
+    return i32(min(max(np.ceil((p - TIE) * bins) - 1.0, 0.0), f64(bins - 1)))
 
-    Args:
-        flat: (N · K,) logits.
-        first: A row.
-        here: At most ``LANES``.
-        classes: K.
-        wide: Whether these are many classes.
-        beta: β > 0.
-        work: (K, LANES) of the logits' dtype for few classes, whose logits are left in it.
-        e: (K, LANES) for few classes, (LANES, K) for many.
-        top: (LANES,) of the logits' dtype.
-        others: (LANES,): terms equal to 1 are counted apart, so that a small sum of the others keeps its digits.
-        tied: (LANES,).
+
+@_loop
+def _lay_out(flat, first, here, classes, work, top, index):  # type: ignore[no-untyped-def]
+    """Copy ``here`` rows from row ``first`` on into ``work`` (K, LANES); write their largest logits and the first class of each.
+
+    The last row fills lanes that are left.
     """
-    if wide:
-        for j in range(here):
-            row, out = flat[(first + j) * classes : (first + j + 1) * classes], e[j]
-            largest, total, ones = row[0], 0.0, 0.0
-            for k in range(1, classes):
-                largest = max(largest, row[k])
-            for k in range(classes):
-                d = f64(row[k]) - f64(largest)
-                out[k] = exponential(beta * d)
-                one = 1.0 if d == 0.0 else 0.0
-                total += out[k] - one
-                ones += one
-            top[j], others[j], tied[j] = largest, total + (ones - 1.0 if ones > 1.0 else 0.0), ones
-        return
     block = flat[first * classes : (first + here) * classes]
     if here == LANES:
         for k in range(classes):
@@ -112,212 +93,230 @@ def _exponentials(flat, first, here, classes, wide, beta, work, e, top, others, 
             for j in range(LANES):
                 work[k, j] = block[min(j, here - 1) * classes + k]
     for j in range(LANES):
-        top[j], others[j], tied[j] = work[0, j], 0.0, 0.0
+        top[j], index[j] = work[0, j], i32(0)
     for k in range(1, classes):
         line = work[k]
         for j in range(LANES):
+            index[j] = i32(k) if line[j] > top[j] else index[j]
             top[j] = max(top[j], line[j])
-    for k in range(classes):
-        line, out = work[k], e[k]
-        for j in range(LANES):
-            d = f64(line[j]) - f64(top[j])
-            out[j] = exponential(beta * d)
-            one = 1.0 if d == 0.0 else 0.0
-            others[j] += out[j] - one
-            tied[j] += one
-    for j in range(LANES):
-        others[j] += (
-            tied[j] - 1.0 if tied[j] > 1.0 else 0.0
-        )  # never through a sum with 1, which has no room for small digits
 
 
 @_loop
-def row_statistics(logits, labels, confidence, decision, nll, square):  # type: ignore[no-untyped-def]
-    """Write the largest probability, its first class, −log p of the label and Σ p² of each row of ``logits`` (N, K)."""
+def _largest_of(row, lanes):  # type: ignore[no-untyped-def]
+    """Return the largest of a row's ``LANES`` running maxima: of a single one the compiler makes no vector code."""
+    classes = len(row)
+    for j in range(LANES):
+        lanes[j] = row[min(j, classes - 1)]
+    for start in range(LANES, classes, LANES):
+        part = row[min(start, classes - LANES) :]
+        for j in range(LANES):
+            lanes[j] = max(lanes[j], part[j])
+    half = LANES // 2
+    while half >= 8:
+        for j in range(half):
+            lanes[j] = max(lanes[j], lanes[half + j])
+        half //= 2
+    largest = lanes[0]
+    for j in range(1, 8):
+        largest = max(largest, lanes[j])
+    return largest
+
+
+@_loop
+def _first_class(row, largest):  # type: ignore[no-untyped-def]
+    index = i32(len(row))
+    for k in range(len(row)):
+        index = min(index, i32(k) if row[k] == largest else i32(len(row)))
+    return index
+
+
+@_loop
+def row_statistics(logits, labels, confidence, decision, nll, brier):  # type: ignore[no-untyped-def]
+    """Write the largest probability, its first class, −log p of the label and the Brier score of each row of ``logits`` (N, K)."""
     rows, classes = logits.shape
     flat, wide = logits.reshape(-1), classes >= WIDE
-    work, top = np.empty((1 if wide else classes, LANES), logits.dtype), np.empty(LANES, logits.dtype)
-    e = np.empty((LANES, classes) if wide else (classes, LANES))
-    others, tied, squares, index, gap = np.ones(LANES), np.ones(LANES), np.ones(LANES), np.ones(LANES), np.ones(LANES)
+    work, top, index = np.empty((classes, LANES), logits.dtype), np.empty(LANES, logits.dtype), np.empty(LANES, i32)
+    others, square, gap, hit = np.empty(LANES), np.empty(LANES), np.zeros(LANES), np.zeros(LANES)
     for first in range(0, rows, LANES):
         here = min(LANES, rows - first)
-        _exponentials(flat, first, here, classes, wide, 1.0, work, e, top, others, tied)
-        squares[:], index[:] = 0.0, 0.0
+        # Σ e and Σ e² of all but the largest: in a sum with 1 small numbers have no room
         if wide:
             for j in range(here):
-                row, line, total, at = flat[(first + j) * classes : (first + j + 1) * classes], e[j], 0.0, classes
+                row, total, squares = flat[(first + j) * classes : (first + j + 1) * classes], 0.0, 0.0
+                largest = _largest_of(row, work[0])
+                at = _first_class(row, largest)
                 for k in range(classes):
-                    total += line[k] * line[k]
-                for k in range(classes):
-                    at = min(at, k if row[k] == top[j] else classes)
-                squares[j], index[j] = total, at
+                    e = exponential(f64(row[k]) - f64(largest)) if i32(k) != at else 0.0
+                    total += e
+                    squares += e * e
+                top[j], index[j], others[j], square[j] = largest, at, total, squares
         else:
-            several = 0
+            _lay_out(flat, first, here, classes, work, top, index)
+            others[:], square[:] = 0.0, 0.0
             for k in range(classes):
-                row, line = work[k], e[k]
+                line = work[k]
                 for j in range(LANES):
-                    squares[j] += line[j] * line[j]
-                    index[j] += f64(k) if row[j] == top[j] else 0.0
-            for j in range(LANES):
-                several += 1 if tied[j] > 1.0 else 0
-            for j in range(here if several else 0):
-                k = 0
-                while work[k, j] != top[j]:
-                    k += 1
-                index[j] = k
-        place = u64(first * classes)
+                    e = exponential(f64(line[j]) - f64(top[j])) if index[j] != i32(k) else 0.0
+                    others[j] += e
+                    square[j] += e * e
         for j in range(here):
-            gap[j] = f64(top[j]) - f64(flat[place + u64(labels[first + j])])
-            place += u64(classes)
+            label = labels[first + j]
+            gap[j] = f64(top[j]) - f64(flat[u64((first + j) * classes) + u64(label)])
+            hit[j] = 1.0 if i64(index[j]) == label else 0.0
         for j in range(LANES):
+            # Σ (p_k − y_k)² = ((Σ e − e_y)² − e_y² + Σ e²) / (Σ e)², where e_y is 1 if the label is the largest
+            total = 1.0 + others[j]
+            missed = total * total - 2.0 * exponential(-gap[j]) * total + 1.0
+            square[j] = ((others[j] * others[j] if hit[j] == 1.0 else missed) + square[j]) / (total * total)
             gap[j] += log1p(others[j])
-            others[j] = 1.0 / (1.0 + others[j])
-            squares[j] *= others[j] * others[j]
+            others[j] = 1.0 / total
         for j in range(here):
             i = first + j
-            confidence[i], decision[i], nll[i], square[i] = others[j], i64(index[j]), gap[j], squares[j]
+            confidence[i], decision[i], nll[i], brier[i] = others[j], i64(index[j]), gap[j], square[j]
 
 
 @_loop
-def temperature_moments(logits, labels, weights, beta, out):  # type: ignore[no-untyped-def]
-    """Write Σ w E, Σ w Var and Σ w (z_label − max z) into ``out`` (3,): moments of z − max z under softmax(βz); w is 1 if empty."""
+def temperature_moments(logits, labels, weights, beta):  # type: ignore[no-untyped-def]
+    """Return Σ w E, Σ w Var and Σ w (z_label − max z) (3,): moments of z − max z under softmax(βz); w is 1 if empty."""
     rows, classes = logits.shape
     flat, wide = logits.reshape(-1), classes >= WIDE
-    work, top = np.empty((1 if wide else classes, LANES), logits.dtype), np.empty(LANES, logits.dtype)
-    e = np.empty((LANES, classes) if wide else (classes, LANES))
-    others, tied, mean, square = np.ones(LANES), np.ones(LANES), np.ones(LANES), np.ones(LANES)
-    out[:] = 0.0
+    work, top, index = np.empty((classes, LANES), logits.dtype), np.empty(LANES, logits.dtype), np.empty(LANES, i32)
+    norm, mean, square = np.ones(LANES), np.ones(LANES), np.ones(LANES)
+    out = np.zeros(3)
     for first in range(0, rows, LANES):
         here = min(LANES, rows - first)
-        _exponentials(flat, first, here, classes, wide, beta, work, e, top, others, tied)
-        mean[:], square[:] = 0.0, 0.0
         if wide:
             for j in range(here):
-                row, line, one, two = flat[(first + j) * classes : (first + j + 1) * classes], e[j], 0.0, 0.0
+                row, total, one, two = flat[(first + j) * classes : (first + j + 1) * classes], 0.0, 0.0, 0.0
+                largest = _largest_of(row, work[0])
                 for k in range(classes):
-                    d = max(f64(row[k]) - f64(top[j]), -1e30)  # e is 0 there, and 0 · ∞ is not
-                    one += line[k] * d
-                    two += line[k] * d * d
-                mean[j], square[j] = one, two
+                    d = max(f64(row[k]) - f64(largest), -1e30)  # e vanishes there, and 0 · ∞ would not
+                    e = exponential(beta * d)
+                    total += e
+                    one += e * d
+                    two += e * d * d
+                top[j], norm[j], mean[j], square[j] = largest, total, one, two
         else:
+            _lay_out(flat, first, here, classes, work, top, index)
+            norm[:], mean[:], square[:] = 0.0, 0.0, 0.0
             for k in range(classes):
-                row, line = work[k], e[k]
+                line = work[k]
                 for j in range(LANES):
-                    d = max(f64(row[j]) - f64(top[j]), -1e30)
-                    mean[j] += line[j] * d
-                    square[j] += line[j] * d * d
+                    d = max(f64(line[j]) - f64(top[j]), -1e30)
+                    e = exponential(beta * d)
+                    norm[j] += e
+                    mean[j] += e * d
+                    square[j] += e * d * d
         for j in range(LANES):
-            others[j] = 1.0 / (1.0 + others[j])
-            mean[j] *= others[j]
-            square[j] = square[j] * others[j] - mean[j] * mean[j]
+            norm[j] = 1.0 / norm[j]
+            mean[j] *= norm[j]
+            square[j] = square[j] * norm[j] - mean[j] * mean[j]
         for j in range(here):
             w = weights[first + j] if len(weights) else 1.0
             own = f64(flat[u64((first + j) * classes) + u64(labels[first + j])])
             out[0] += w * mean[j]
             out[1] += w * square[j]
             out[2] += w * (own - f64(top[j]))
+    return out
 
 
 @_loop
-def top_bins(logits, labels, bins, out):  # type: ignore[no-untyped-def]
-    """Write what ``pair_bins`` does of each row's largest probability and of whether the label is its first class."""
+def top_bins(logits, labels, bins):  # type: ignore[no-untyped-def]
+    """Return what ``pair_bins`` does, of each row's largest probability and of whether the label is its first class."""
     rows, classes = logits.shape
-    flat, wide, size = logits.reshape(-1), classes >= WIDE, COLUMNS * bins
-    work, top = np.empty((1 if wide else classes, LANES), logits.dtype), np.empty(LANES, logits.dtype)
-    e = np.empty((1 if wide else classes, LANES))
-    p, tied, hit, cell = np.ones(LANES), np.ones(LANES), np.zeros(LANES), np.empty(LANES, i32)
-    sums, last = np.zeros(COPIES * size), f64(bins - 1)
+    flat, wide = logits.reshape(-1), classes >= WIDE
+    work, top, index = np.empty((classes, LANES), logits.dtype), np.empty(LANES, logits.dtype), np.empty(LANES, i32)
+    p, cell, sums = np.ones(LANES), np.empty(LANES, i32), np.zeros(COPIES * 6 * bins)
     for first in range(0, rows, LANES):
-        here, several = min(LANES, rows - first), 0
-        if wide:  # nothing is kept but the sum, with the largest's own term
+        here = min(LANES, rows - first)
+        if wide:
             for j in range(here):
                 row, total = flat[(first + j) * classes : (first + j + 1) * classes], 0.0
-                largest = row[0]
-                for k in range(1, classes):
-                    largest = max(largest, row[k])
+                largest = _largest_of(row, work[0])
+                index[j] = _first_class(row, largest)
                 for k in range(classes):
                     total += exponential(f64(row[k]) - f64(largest))
-                top[j] = largest
-                p[j], tied[j] = total - 1.0, total  # ties make it 2 or more
+                p[j] = total
         else:
-            _exponentials(flat, first, here, classes, wide, 1.0, work, e, top, p, tied)
-        place = u64(first * classes)
-        for j in range(here):
-            hit[j] = 1.0 if flat[place + u64(labels[first + j])] == top[j] else 0.0
-            place += u64(classes)
+            _lay_out(flat, first, here, classes, work, top, index)
+            p[:] = 0.0
+            for k in range(classes):
+                line = work[k]
+                for j in range(LANES):
+                    p[j] += exponential(f64(line[j]) - f64(top[j]))
         for j in range(LANES):
-            several += 1 if tied[j] * hit[j] >= 2.0 else 0
-            p[j] = 1.0 / (1.0 + p[j])
-            cell[j] = i32(min(max(np.ceil((p[j] - TIE) * bins) - 1.0, 0.0), last))
-        for j in range(here if several else 0):
-            for k in range(labels[first + j] if tied[j] * hit[j] >= 2.0 else 0):
-                if flat[(first + j) * classes + k] == top[j]:
-                    hit[j] = 0.0
+            p[j] = 1.0 / p[j]
+            cell[j] = bin_of(p[j], bins)
         for j in range(here):
-            at = u64(COLUMNS) * (u64(j % COPIES) * u64(bins) + u64(cell[j]))
+            hit = u64(bins) if i64(index[j]) == labels[first + j] else u64(0)
+            at = u64(3) * (u64(j % COPIES) * u64(2 * bins) + hit + u64(cell[j]))
             sums[at] += 1.0
             sums[at + u64(1)] += p[j]
-            sums[at + u64(2)] += hit[j]
-            sums[at + u64(3)] += p[j] * p[j]
-            sums[at + u64(4)] += p[j] * hit[j]
-    for i in range(size):
-        out[i] = sums[i] + sums[size + i] + sums[2 * size + i] + sums[3 * size + i]
+            sums[at + u64(2)] += p[j] * p[j]
+    return sums
 
 
 @_loop
-def pair_bins(p, y, bins, out):  # type: ignore[no-untyped-def]
-    """Write rows, Σp, Σy, Σp² and Σpy of ``p`` (N,) and ``y`` (N,) in each bin of equal width into ``out`` (COLUMNS · B,)."""
-    size, last = COLUMNS * bins, i64(bins - 1)
-    sums = np.zeros(COPIES * size)
+def pair_bins(p, y, bins):  # type: ignore[no-untyped-def]
+    """Return rows, Σp and Σp² of ``p`` (N,) in each bin of equal width (COPIES · 2 · B · 3,): where ``y`` (N,) is 0, and 1."""
+    sums = np.zeros(COPIES * 6 * bins)
     for i in range(len(p)):
-        q, hit = f64(p[i]), f64(y[i])
-        cell = min(max(i64(np.ceil((q - TIE) * bins)) - i64(1), i64(0)), last)
-        at = u64(COLUMNS) * (u64(i % COPIES) * u64(bins) + u64(cell))
+        q = f64(p[i])
+        hit = u64(bins) if y[i] else u64(0)
+        at = u64(3) * (u64(i % COPIES) * u64(2 * bins) + hit + u64(bin_of(q, bins)))
         sums[at] += 1.0
         sums[at + u64(1)] += q
-        sums[at + u64(2)] += hit
-        sums[at + u64(3)] += q * q
-        sums[at + u64(4)] += q * hit
-    for i in range(size):
-        out[i] = sums[i] + sums[size + i] + sums[2 * size + i] + sums[3 * size + i]
+        sums[at + u64(2)] += q * q
+    return sums
 
 
 @_loop
-def class_bins(logits, labels, bins, out):  # type: ignore[no-untyped-def]
-    """Write the same of each class's probability and event into ``out`` (COLUMNS · K · B,), class by class."""
+def class_bins(logits, labels, bins):  # type: ignore[no-untyped-def]
+    """Return rows, Σp, Σy, Σp² and Σpy (K · B · 5,) of each class's probability and event in bins of equal width."""
     rows, classes = logits.shape
     flat, wide = logits.reshape(-1), classes >= WIDE_TABLES
     step = 1 if wide else LANES
-    work, top = np.empty((1 if wide else classes, LANES), logits.dtype), np.empty(LANES, logits.dtype)
-    e = np.empty((1, classes) if wide else (classes, LANES))
-    p, norm, tied = e.reshape(-1), np.ones(LANES), np.ones(LANES)
-    cells, last = np.empty(classes * step, i32), f64(bins - 1)
-    out[:] = 0.0
+    work, top, index = np.empty((classes, LANES), logits.dtype), np.empty(LANES, logits.dtype), np.empty(LANES, i32)
+    e, norm, cells = np.empty((classes, step)), np.ones(LANES), np.empty(classes * step, i32)
+    p, sums = e.reshape(-1), np.zeros(5 * classes * bins)
     for first in range(0, rows, step):
         here = min(step, rows - first)
-        _exponentials(flat, first, here, classes, wide, 1.0, work, e, top, norm, tied)
-        for j in range(step):
-            norm[j] = 1.0 / (1.0 + norm[j])
         if wide:
-            for i in range(classes):
-                p[i] *= norm[0]
-        else:
+            row, total = flat[first * classes : (first + 1) * classes], 0.0
+            largest = _largest_of(row, work[0])
             for k in range(classes):
-                line = e[k]
+                p[k] = exponential(f64(row[k]) - f64(largest))
+                total += p[k]
+            total = 1.0 / total
+            for k in range(classes):
+                p[k] *= total
+        else:
+            _lay_out(flat, first, here, classes, work, top, index)
+            norm[:] = 0.0
+            for k in range(classes):
+                line, out = work[k], e[k]
                 for j in range(LANES):
-                    line[j] *= norm[j]
+                    out[j] = exponential(f64(line[j]) - f64(top[j]))
+                    norm[j] += out[j]
+            for j in range(LANES):
+                norm[j] = 1.0 / norm[j]
+            for k in range(classes):
+                out = e[k]
+                for j in range(LANES):
+                    out[j] *= norm[j]
         for i in range(classes * step):
-            cells[i] = i32(min(max(np.ceil((p[i] - TIE) * bins) - 1.0, 0.0), last))
+            cells[i] = bin_of(p[i], bins)
         for j in range(here):
             place, table = u64(j), u64(0)
             for _ in range(classes):
-                at, q = table + u64(COLUMNS) * u64(cells[place]), p[place]
-                out[at] += 1.0
-                out[at + u64(1)] += q
-                out[at + u64(3)] += q * q
+                at, q = table + u64(5) * u64(cells[place]), p[place]
+                sums[at] += 1.0
+                sums[at + u64(1)] += q
+                sums[at + u64(3)] += q * q
                 place += u64(step)
-                table += u64(COLUMNS * bins)
+                table += u64(5 * bins)
             own = j + labels[first + j] * step
-            at = COLUMNS * (labels[first + j] * bins + cells[own])
-            out[at + 2] += 1.0
-            out[at + 4] += p[own]
+            at = 5 * (labels[first + j] * bins + cells[own])
+            sums[at + 2] += 1.0
+            sums[at + 4] += p[own]
+    return sums

@@ -277,7 +277,9 @@ class Predictions(Record):
         vars(other).update({name: vars(self)[name] for name in _OF_LOGITS if name in vars(self)})
         if "statistics" in vars(self):
             nll = self.row_max.double() - _at(self.logits, labels).double() + self.log_sum
-            vars(other)["statistics"] = self.statistics._replace(nll=nll)
+            p, q = self.statistics.nll.neg().exp_(), nll.neg().exp_()  # of the former label and of the new one
+            brier = (self.statistics.brier + 2 * (p - q)).clamp_min_(0)
+            vars(other)["statistics"] = self.statistics._replace(nll=nll, brier=brier)
         return other
 
     def repeat(self, counts: Any) -> Self:

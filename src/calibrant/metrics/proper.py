@@ -128,9 +128,9 @@ class Brier(_LabelLoss):
     def rows(self, data: Predictions) -> Tensor:
         """Return Σ_k (p_k − y_k)² (N,)."""
         labels, terms = data.require_labels()[:, None], []
-        if data.given_probs is None:  # Σ p² − 2 p_y + 1
-            found = data.statistics
-            return (found.square + 1).sub_(found.nll.neg().exp_().mul_(2)).clamp_min_(0)
+        if data.given_probs is None:
+            brier: Tensor = data.statistics.brier
+            return brier
         for rows in row_chunks(len(data), data.classes, device=data.logits.device):
             gaps = data.float64_probs(rows)
             gaps = gaps.scatter_add(1, labels[rows], gaps.new_full((len(gaps), 1), -1.0))
