@@ -15,27 +15,16 @@ import torch
 import typer
 from scipy.special import softmax
 from tests.cli.conftest import Run, some_logits
-from typer.testing import CliRunner
 
 import calibrant
 from calibrant.calibrators import TemperatureScaling
 from calibrant.cli import main
-from calibrant.cli.show import print_table, printable
+from calibrant.cli.show import printable
 from calibrant.operate import Monitor
 
 GROUP: Any = typer.main.get_command(main)
 HEAVY = {
-    "torch",
-    "numpy",
-    "scipy",
-    "numba",
-    "matplotlib",
-    "pyarrow",
-    "jinja2",
-    "sklearn",
-    "pandas",
-    "safetensors",
-    "rich",
+    *["torch", "numpy", "scipy", "numba", "matplotlib", "pyarrow", "jinja2", "sklearn", "pandas", "safetensors", "rich"]
 }
 EVERY_HELP = """
 import sys, time
@@ -62,15 +51,6 @@ def test_help_loads_no_library_of_numbers() -> None:
     assert f"calibrant {calibrant.__version__}\n" in done.stdout
     assert all(f"\n  {name} " in done.stdout for name in GROUP.commands)
     assert "on handwritten digits; an interrupted demo resumes." in " ".join(done.stdout.split())
-
-
-@pytest.mark.parametrize(
-    ("words", "answer"), [("fit --method Temperature", "TemperatureScaling"), ("report --example ci", "cifar10")]
-)
-def test_the_shell_completes(words: str, answer: str) -> None:
-    asked = {"COMP_WORDS": f"calibrant {words}", "COMP_CWORD": str(len(words.split()))}
-    done = CliRunner().invoke(main, [], env={"_CALIBRANT_COMPLETE": "complete_bash", **asked}, prog_name="calibrant")
-    assert done.stdout.splitlines() == [answer]
 
 
 def test_a_crash_of_ours_is_one_sentence_and_code_70(good: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,28 +103,23 @@ def test_bad_files_are_refused_and_nothing_is_written(fault: str, arrays: Any, f
 WRONG = {
     "evaluate nothere.npz": "no such file: nothere.npz",
     "evaluate .": "no ",
-    "evaluate good.npz --calibrator nothere.safetensors": "no such file: nothere.safetensors",
     "evaluate good.npz --calibrator good.npz": "good.npz",
     "evaluate wide.npz --calibrator c.safetensors": "logits of shape (N, 4) as in fit",
-    "evaluate good.npz --metric Nope": "--metric 'Nope' is unknown; did you mean",
-    "evaluate good.npz --metric ece": "did you mean ECE?",
+    "evaluate good.npz --metric ece": "--metric 'ece' is unknown; did you mean ECE?",
     "evaluate good.npz --metric ECE:bins=abc": "--metric 'ECE:bins=abc' has an unknown option or a wrong value",
     "evaluate good.npz --metric NLL:x=1": "unexpected keyword argument 'x'",
     "evaluate --example nope": "--example 'nope' is unknown; it must be one of 20news, cifar10, sst",
     "evaluate": "name a FILE of predictions, or an example: --example cifar10",
-    "evaluate - ": "nothing came on stdin",
     "evaluate good.npz --draws -1": "see calibrant evaluate --help",
     "evaluate good.npz --kind nope": "'nope' is not one of",
     "evalute": "No such command 'evalute'",
     "fit good.npz": "Missing option '--output'",
     "fit good.npz -o c.pickle": "expected a name that ends in .safetensors",
     "fit good.npz -o nofolder/o.safetensors": "no such folder",
-    "fit good.npz -o - --json": "cannot both go to stdout",
     "fit good.npz --example sst -o o.safetensors": "good.npz and --example are two inputs; leave one out",
-    "fit good.npz -m temperaturescaling -o o.safetensors": "did you mean TemperatureScaling",
     "fit good.npz -m Chain -o o.safetensors": "Chain needs arguments",
     "fit good.npz -m GroupScaling --features labels -o o.safetensors": "'labels' holds scores or labels",
-    "fit good.npz -m GroupScaling -o o.safetensors": "expected predictions with features for this",
+    "fit good.npz -m GroupScaling -o o.safetensors": "GroupScaling needs features; name columns of good.npz by --features",
     "fit good.npz -m VectorScaling --features a -o o.safetensors": "--features has no effect with VectorScaling",
     "report good.npz -m auto -c c.safetensors": "leave one out",
     "report good.npz -o o.html --fit-split train": "good.npz has no split 'train' to fit on",
@@ -154,7 +129,6 @@ WRONG = {
     "watch none.safetensors": "start it with --reference FILE",
     "watch good.npz": "not the state of a monitor",
     "export c.safetensors -o o.txt": "expected a name that ends in .onnx",
-    "methods metrcs": "did you mean metrics?",
 }
 
 
@@ -226,33 +200,14 @@ def test_a_calibrator_of_ones_own_class_is_loaded_in_python(good: Path, run: Run
 
 def test_methods_lists_what_can_be_made(run: Run) -> None:
     listed = run("methods --json")
-    assert {"ECE", "NLL", "AURC"} < {entry["name"] for entry in listed["metrics"]}
     for family in ("losses", "calibrators", "metrics"):
-        found = {entry["name"]: getattr(getattr(calibrant, family), entry["name"]) for entry in listed[family]}
-        assert not any(inspect.isabstract(one) for one in found.values())
-        assert all(isinstance(one, type) for one in found.values())
+        home = getattr(calibrant, family)
+        found = [getattr(home, entry["name"]) for entry in listed[family]]
+        assert all(isinstance(one, type) and not inspect.isabstract(one) for one in found)
         assert all(entry["what"] for entry in listed[family])
-    assert all(
-        issubclass(getattr(calibrant.metrics, one["name"]), calibrant.metrics.Metric) for one in listed["metrics"]
-    )
     sources = {entry["name"]: entry["source"] for entry in listed["calibrators"]}
     assert (sources["PlattScaling"], sources["IsotonicCalibration"]) == ("Platt 1999", "Zadrozny & Elkan 2002")
-    table = run("methods calibrators").stdout
-    assert "Guo et al. 2017" in table
-    assert "FocalLoss" not in table
-
-
-@pytest.mark.parametrize("width", [30, 77, 200])
-def test_a_table_has_every_word_whole_at_every_width(width: int, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    header, row = (
-        ["objective", "error %", "calibrated mean %", "T by ECE"],
-        ["Cross-entropy", "2.6", "0.09", "5.01±.11"],
-    )
-    print_table(header, [row], title="Some figures")
-    shown = capsys.readouterr().out
-    assert max(map(len, shown.splitlines())) <= width
-    assert all(word in shown.replace(":", " ").split() for cell in (*header, *row) for word in cell.split())
+    assert "FocalLoss" not in run("methods calibrators").stdout
 
 
 def test_a_terminal_obeys_no_name() -> None:
@@ -275,9 +230,6 @@ def test_a_process_answers_whoever_reads(fitted: Path, home: Path) -> None:
     ascii_only = {"PYTHONIOENCODING": "ascii"}
     shown = process("-m", "calibrant", "evaluate", odd.name, "--draws", "0", "--json", env=ascii_only).stdout
     assert json.loads(shown.decode("ascii"))["rows"][0]["file"] == odd.name
-    done = process("-m", "calibrant", "apply", "c.safetensors", "-", "-o", "-", input=odd.read_bytes(), env=ascii_only)
-    Path("out.npz").write_bytes(done.stdout)
-    assert len(calibrant.read("out.npz", split="val")) == 400
     done = process("-m", "calibrant", *shlex.split("fit nothere.npz -o o.safetensors"), text=True)
     assert (done.returncode, done.stderr.count("\n"), done.stdout) == (2, 1, "")
     assert isinstance(Monitor.load("s.safetensors"), Monitor)

@@ -185,9 +185,3 @@ def test_what_cannot_be_written_is_refused(run: Run, home: Path) -> None:
     run("apply c.safetensors s.csv -o o.csv")
     run("apply c.safetensors o.csv -o oo.csv", code=2, says="has a column 'calibrated_p_cat' already")
     assert not Path("oo.csv").exists()
-
-
-def test_standard_input_and_output(scaling: Any, run: Run, home: Path) -> None:
-    done = run("apply c.safetensors - -o -", input=TABLES["semicolons"].encode())
-    Path("o.csv").write_bytes(done.stdout_bytes)
-    np.testing.assert_allclose(read("o.csv", columns="calibrated_*").probs, expected(scaling), rtol=1e-12)

@@ -109,23 +109,6 @@ def test_the_options_mean_what_the_arguments_mean(table: Path, run: Run) -> None
     run(f"evaluate scores.csv {TOLD} --by age", code=2, says="scores.csv has no column 'age'. Columns: id")
 
 
-@pytest.mark.parametrize("suffix", ["csv", "npz", "parquet", "feather", "jsonl", "safetensors", "npy"])
-def test_standard_input_is_told_by_its_first_bytes(suffix: str, table: Path, run: Run) -> None:
-    data = read(table, columns="cat,dog,fox", label="truth", kind="probs")
-    words, path = "", Path(f"s.{suffix}")
-    if suffix == "csv":
-        path.write_text(TABLE.replace(",", ";").replace("0.", "0,"))
-        words = TOLD
-    elif suffix == "npy":
-        np.save(path, data.probs)
-        np.save("y.npy", data.labels)
-        words = "--kind probs --labels y.npy"
-    else:
-        save_predictions(path, data)
-    found = run(f"evaluate - {words} --draws 0 --json", input=path.read_bytes())
-    assert values(found)["NLL()"] == pytest.approx(NLL()(data))
-
-
 def test_labels_in_a_file_of_their_own(table: Path, run: Run) -> None:
     frame = polars.read_csv(io.StringIO(TABLE), schema_overrides={"id": polars.String})
     frame.select("id", "cat", "dog", "fox").write_csv("s.csv")
@@ -190,18 +173,6 @@ def test_a_folder_is_streamed_with_the_intervals_of_memory(folder: Path, run: Ru
     )
 
 
-def test_folders_in_a_folder_are_splits(folder: Path, run: Run) -> None:
-    for name, part in (("val", 0), ("test", 1)):
-        Path("big", name).mkdir(parents=True)
-        (folder / f"{part}.parquet").rename(Path("big", name, "a.parquet"))
-    run("fit big -m TemperatureScaling -o c.safetensors")
-    found = run("evaluate big --split test -c c.safetensors --draws 0 --json")
-    assert {(row["split"], row["calibrator"] is None) for row in found["rows"]} == {("test", True), ("test", False)}
-    run("evaluate big --split train", code=2, says="big has no split 'train', only test, val")
-    Path("big", "val", "a.parquet").rename(Path("big", "a.parquet"))
-    run("evaluate big", code=2, says="big has Parquet files, and folders of them; name the folder that is meant")
-
-
 def test_one_large_file_is_streamed_to_the_same_numbers(
     folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,7 +188,6 @@ def test_one_large_file_is_streamed_to_the_same_numbers(
     assert stream == pytest.approx(memory, rel=1e-12)
     assert other == pytest.approx(one, rel=1e-9)
     np.testing.assert_allclose(parts, whole, rtol=1e-6)
-    run("apply 1000.safetensors data/0.parquet -o -", code=2, says="name a folder by --output")
 
 
 def test_the_first_line_says_which_model_is_better(fitted: Path, arrays: dict[str, np.ndarray], run: Run) -> None:

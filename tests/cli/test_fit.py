@@ -39,13 +39,6 @@ def test_left_to_itself_it_says_why(good: Path, run: Run) -> None:
     assert {row["calibrator"] for row in rows} == {None, fitted["repr"]}
 
 
-def test_the_calibrator_goes_to_stdout_and_words_to_stderr(good: Path, run: Run) -> None:
-    done = run("fit good.npz -m TemperatureScaling -o -")
-    Path("c.safetensors").write_bytes(done.stdout_bytes)
-    assert load("c.safetensors").temperature == TemperatureScaling().fit(read(good, split="val")).temperature
-    assert "fitted on val, saved to -" in done.stderr
-
-
 def sample(rows: int, *, seed: int = 0) -> Predictions:
     """Return logits of two classes whose rows of site a have a higher rate than they say, and unequal weights."""
     rng = np.random.default_rng(seed)

@@ -67,8 +67,8 @@ def test_many_models_of_one_name_are_called_by_their_folders(good: Path, run: Ru
         Path(folder, "preds.npz").write_bytes(good.read_bytes())
     run("report one/preds.npz two/preds.npz -m none -o r.json")
     assert [model["name"] for model in shown()["models"]] == ["one/preds.npz", "two/preds.npz"]
-    done = run("report one/preds.npz two/preds.npz -m none -o - --format html")
-    assert [f'id="model-{i}"' in done.stdout for i in (1, 2, 3)] == [True, True, False]
+    run("report one/preds.npz two/preds.npz -m none -o r.html")
+    assert [f'id="model-{i}"' in Path("r.html").read_text() for i in (1, 2, 3)] == [True, True, False]
 
 
 def test_left_to_itself_it_chooses_and_says_why(good: Path, run: Run) -> None:

@@ -11,24 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calibrant.cli import options
+from calibrant.cli.methods import members
 from calibrant.cli.show import print_json, print_line, print_rows, print_table, working
 from calibrant.errors import InputError, LeakError
 
 if TYPE_CHECKING:
     from calibrant.data.predictions import Predictions
-    from calibrant.evaluate.compare import Comparison
     from calibrant.evaluate.tables import Row
     from calibrant.metrics import Metric
 
 MOST_GROUPS = 200  # a column of distinct values, such as an id, is no grouping; and every group costs a panel
 SMALL_VALUES = 0.01  # below, a row is printed with five decimals
-
-
-def metric_names() -> list[str]:
-    """Return the names of the metrics that can be measured."""
-    from calibrant.cli.methods import members
-
-    return [name for name, _ in members("metrics")]
 
 
 def evaluate(
@@ -48,7 +41,6 @@ def evaluate(
         list[str] | None,
         typer.Option(
             metavar="NAME[:OPTION=VALUE,…]",
-            autocompletion=options.complete(metric_names),
             help="This metric instead of the panel, such as ECE:bins=20 or NLL; may be repeated.",
         ),
     ] = None,
@@ -60,8 +52,7 @@ def evaluate(
 ) -> None:
     """Measure accuracy, log-loss and calibration of every split.
 
-    A folder of Parquet files, or one large one, is streamed: any number of rows, in bounded memory. Folders in it, such as val/
-    and test/, are splits.
+    A folder of Parquet files, or one large one, is streamed: any number of rows, in bounded memory.
 
     Examples:
 
@@ -119,19 +110,27 @@ def evaluate(
                     if multilabel:
                         with suppress(InputError):  # too few groups of rows: the panel says so
                             tables[source.shown, part, state] = label_table(held)
-    if as_json:
-        from calibrant.cli.fit import calibrator_facts
-
-        found = {"rows": [row.plain() for row in rows], "fitted": None if fitted is None else calibrator_facts(fitted)}
-        print_json(found | (labels_as_json(tables) if multilabel else {}))
-    else:
+    if not as_json:
         print_rows(rows, notes=notes, labels=tables)
+        return
+    from calibrant._core.config import json_data
+    from calibrant.cli.fit import calibrator_facts
+
+    found: dict[str, Any] = {"rows": [row.plain() for row in rows]}
+    found["fitted"] = None if fitted is None else calibrator_facts(fitted)
+    if multilabel:
+        found |= {"labels": [], "worst_label": []}
+        for (file, part, state), table in tables.items():
+            place = {"file": file, "split": part, "calibrator": state}
+            found["labels"] += [place | json_data(row) for row in table.rows]
+            found["worst_label"].append(place | {"p_value": table.p_value, "verdict": table.verdict})
+    print_json(found)
 
 
 def _streamed_rows(
     source: options.Source, reading: options.Reading, split: str | None, chosen: Any, fitted: Any, *, draws: int
 ) -> Iterator[Row]:
-    """Yield figures over the splits of streamed data, before and after a calibrator."""
+    """Yield figures over streamed rows, before and after a calibrator."""
     from calibrant import scale
     from calibrant.evaluate.tables import panel_rows
     from calibrant.metrics import SumMetric
@@ -140,12 +139,13 @@ def _streamed_rows(
     metrics = chosen or scale.sum_metrics()
     if strange := [one for one in metrics if not isinstance(one, SumMetric)]:
         raise InputError(f"{strange[0]!r} needs all rows at once, and {source.shown} is streamed; name another metric")
-    for part, path in options.streamed_splits(source, split).items():
+    with working(f"measuring {source.shown}"):
+        batches = reading.batches(source)
         for calibrator in dict.fromkeys((None, fitted)):
-            with working(f"measuring {path}"):
-                batches = reading.batches(source, path)
-                figures = scale.evaluate(batches, metrics=metrics, calibrator=calibrator, draws=draws)
-            yield from panel_rows(figures, metrics, file=source.shown, split=part, calibrator=as_text(calibrator))
+            figures = scale.evaluate(batches, metrics=metrics, calibrator=calibrator, draws=draws)
+            yield from panel_rows(
+                figures, metrics, file=source.shown, split=split or "all", calibrator=as_text(calibrator)
+            )
 
 
 def _groups_of(data: Any, columns: Sequence[str]) -> Iterator[tuple[str, Any]]:
@@ -163,18 +163,6 @@ def _groups_of(data: Any, columns: Sequence[str]) -> Iterator[tuple[str, Any]]:
             yield f"{column}={value}", torch.from_numpy(np.flatnonzero(codes == code))
 
 
-def labels_as_json(tables: Any) -> dict[str, Any]:
-    """Return what is known of every label, and the test of the worst, as JSON data."""
-    from calibrant._core.config import json_data
-
-    rows, tests = [], []
-    for (file, split, calibrator), table in tables.items():
-        place = {"file": file, "split": split, "calibrator": calibrator}
-        rows += [place | json_data(row) for row in table.rows]
-        tests.append(place | {"p_value": table.p_value, "verdict": table.verdict})
-    return {"labels": rows, "worst_label": tests}
-
-
 def parse_metric(text: str) -> Metric:
     """Return the metric that ``ECE:bins=20,norm=2`` names: a class of ``calibrant.metrics`` and its fields.
 
@@ -184,7 +172,7 @@ def parse_metric(text: str) -> Metric:
     from calibrant import binning, metrics
 
     name, _, rest = text.partition(":")
-    options.choose(name, metric_names(), option="--metric")
+    options.choose(name, [known for known, _ in members("metrics")], option="--metric")
     fields: dict[str, Any] = {}
     for key, _, value in (part.partition("=") for part in rest.split(",") if part):
         fields[key.strip()] = value.strip()
@@ -251,8 +239,14 @@ def compare(
         print_json({"a": a, "b": b, "on": None if base is None else base.shown, "split": split, **asdict(found)})
         return
     print_line(found.verdict, style="bold")
-    header = ("metric", "A", "B", "B − A", "interval", "p")
-    print_table(header, _comparison_rows(found), title=f"n = {found.n:,}")
+    cells = []
+    for row in found.rows:
+        places = 5 if max(abs(row.a), abs(row.b)) < SMALL_VALUES else 4
+        between = "" if row.low is None else f"[{row.low:+.{places}f}, {row.high:+.{places}f}]"
+        chance = "" if row.p_value is None else "<0.001" if row.p_value < 0.001 else f"{row.p_value:.3f}"
+        values = [f"{row.a:.{places}f}", f"{row.b:.{places}f}", f"{row.difference:+.{places}f}"]
+        cells.append([row.metric.split("(")[0], *values, between, chance])
+    print_table(("metric", "A", "B", "B − A", "interval", "p"), cells, title=f"n = {found.n:,}")
     print_line(f"A: {a}\nB: {b}")
 
 
@@ -278,16 +272,3 @@ def _rows_in_common(
     added = [name for part in (one, two) for name in part.table.names if name.startswith(CALIBRATED)]
     refuse_other_rows(one.table, two.table, scores={*one.columns, *two.columns, *added})
     return [first, second]
-
-
-def _comparison_rows(found: Comparison) -> list[list[str]]:
-    made = []
-    for row in found.rows:
-        places = 5 if max(abs(row.a), abs(row.b)) < SMALL_VALUES else 4
-        cells = [f"{row.a:.{places}f}", f"{row.b:.{places}f}", f"{row.difference:+.{places}f}", "", ""]
-        if row.low is not None and row.high is not None:
-            cells[3] = f"[{row.low:+.{places}f}, {row.high:+.{places}f}]"
-        if row.p_value is not None:
-            cells[4] = "<0.001" if row.p_value < 0.001 else f"{row.p_value:.3f}"
-        made.append([row.metric.split("(")[0], *cells])
-    return made

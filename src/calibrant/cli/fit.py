@@ -18,14 +18,12 @@ from calibrant.errors import InputError
 if TYPE_CHECKING:
     from calibrant.calibrators.auto import Evidence
     from calibrant.evaluate.tables import Row
-    from calibrant.metrics import Metric
 
-ADVICE = "evaluate it on others, with `calibrant evaluate FILE --calibrator C{}`."
 Calibrator = Annotated[str, typer.Argument(help="A calibrator that `calibrant fit` saved.")]
 
 
 def fit(
-    output: Annotated[str, typer.Option("--output", "-o", help="Where to save it (.safetensors); - writes stdout.")],
+    output: Annotated[str, typer.Option("--output", "-o", help="Where to save it (.safetensors).")],
     file: options.File = None,
     example: options.Example = None,
     method: options.Method = None,
@@ -62,66 +60,50 @@ def fit(
 
         calibrant fit labels.npz --multilabel -o c.safetensors
     """
-    if as_json and output == options.STREAM:
-        raise InputError("--json and the calibrator cannot both go to stdout; name a file by --output")
     reading = options.Reading(columns, label, kind, weights, groups, labels, on)
     source = reading.source(file, example)
     options.check_output(output, inputs=[source.path, labels], suffixes=[".safetensors"], what="a calibrator")
 
     from calibrant.calibrators import MultiLabelCalibrator
-    from calibrant.data.record import require_features
+    from calibrant.evaluate.tables import measure
+    from calibrant.metrics import ECE, NLL, Accuracy, Metric
+    from calibrant.report.model import in_one_line
 
     name = method or (options.OF_LABELS if multilabel else options.AUTO)
     calibrator: Any = options.make_calibrator(name, features=options.names_in([features]) if features else None)
     figures: list[Row] = []
-    with options.writable(output, suffix=".safetensors") as path:
-        if not multilabel and options.is_streamed(source):
-            options.refuse_streamed(source, features=features)
-            if calibrator.needs_features:
-                raise InputError(f"{name} needs features, which streamed rows have not; fit it on a sample in memory")
-            [(split, place)] = options.streamed_splits(source, split).items()
-            with working(f"fitting {place}"):
-                calibrator.fit(reading.batches(source, place))
-        else:
-            contents = reading.contents(
-                source, features=[] if multilabel else options.feature_names(calibrator), several=multilabel
-            )
-            split = contents.find(split)
-            rows = contents.splits[split]
-            if not multilabel and calibrator.needs_features:
-                require_features(rows)
-            with working(f"fitting {name} on {len(rows):,} rows"):
-                calibrator = (MultiLabelCalibrator(calibrator) if multilabel else calibrator).fit(rows)
-                figures = _figures(rows, calibrator, file=source.shown, split=split)
-        calibrator.save(path)
+    if not multilabel and options.is_streamed(source):
+        options.refuse_streamed(source, features=features)
+        if calibrator.needs_features:
+            raise InputError(f"{name} needs features, which streamed rows have not; fit it on a sample in memory")
+        split = "all"
+        with working(f"fitting {source.shown}"):
+            calibrator.fit(reading.batches(source))
+    else:
+        by = [] if multilabel else options.feature_names(calibrator)
+        contents = reading.contents(source, features=by, several=multilabel)
+        split = contents.find(split)
+        rows = contents.splits[split]
+        if not multilabel and calibrator.needs_features and not rows.features:
+            raise InputError(f"{name} needs features; name columns of {source.shown} by --features")
+        with working(f"fitting {name} on {len(rows):,} rows"):
+            calibrator = (MultiLabelCalibrator(calibrator) if multilabel else calibrator).fit(rows)
+        states = {None: rows, in_one_line(calibrator): rows.calibrated_by(calibrator, allow_fit_rows=True)}
+        metrics: list[Metric] | None = None if multilabel else [Accuracy(), NLL(), ECE()]
+        for state, data in states.items():
+            figures += measure(data, file=source.shown, split=split, calibrator=state, metrics=metrics)
+    calibrator.save(output)
     if as_json:
         facts = calibrator_facts(calibrator) | {"split": split, "path": output}
         print_json({"rows": [row.plain() for row in figures], "fitted": facts})
         return
-    to_stderr = output == options.STREAM
     if evidence := evidence_of(calibrator):
-        _print_evidence(evidence, err=to_stderr)
+        _print_evidence(evidence)
     notes = [f"{_in_words(calibrator)}, fitted on {'all rows' if split == 'all' else split}, saved to {output}"]
     if figures:
-        advice = ADVICE.format("" if split == "all" else " --split test")
-        notes.append(f"These are the {figures[0].n:,} rows it was fitted on: {advice}")
-    print_rows(figures, notes=notes, err=to_stderr)
-
-
-def _figures(data: Any, calibrator: Any, *, file: str, split: str) -> list[Row]:
-    """Return the figures of rows before and after a calibrator: of one class accuracy, NLL and ECE, of several labels all."""
-    from calibrant.evaluate.tables import measure
-    from calibrant.metrics import ECE, NLL, Accuracy
-    from calibrant.report.model import in_one_line
-
-    metrics: list[Metric] | None = None if calibrator.multi_label else [Accuracy(), NLL(), ECE()]
-    after = data.calibrated_by(calibrator, allow_fit_rows=True)
-    states = {None: data, in_one_line(calibrator): after}
-    return [
-        row
-        for name, rows in states.items()
-        for row in measure(rows, file=file, split=split, calibrator=name, metrics=metrics)
-    ]
+        evaluated = f"`calibrant evaluate FILE --calibrator C{'' if split == 'all' else ' --split test'}`"
+        notes.append(f"These are the {figures[0].n:,} rows it was fitted on: evaluate it on others, with {evaluated}.")
+    print_rows(figures, notes=notes)
 
 
 def _in_words(calibrator: Any) -> str:
@@ -162,21 +144,21 @@ def evidence_of(calibrator: Any) -> Evidence | None:
     return calibrator.evidence if isinstance(calibrator, AutoCalibrator) else None
 
 
-def _print_evidence(evidence: Evidence, *, err: bool) -> None:
+def _print_evidence(evidence: Evidence) -> None:
     """Print what an automatic choice weighed."""
-    print_line(f"auto: {evidence.verdict}", style="bold", err=err)
+    print_line(f"auto: {evidence.verdict}", style="bold")
     rows = []
     for trial in evidence.trials:
         if math.isfinite(trial.loss):
             # without settings, which may hold names in parentheses; the stages of a chain have none of their own
             plain = re.sub(r"\([^()]*=[^()]*\)", "", re.sub(r"\([^()]*\)", "", trial.name))
             rows.append([plain, f"{trial.loss:.4f}", f"{trial.gain:+.4f}", f"{trial.error:.4f}", f"{trial.weight:.2f}"])
-    print_table(("tried", "log-loss", "gain", "± s.e.", "weight"), rows, err=err)
+    print_table(("tried", "log-loss", "gain", "± s.e.", "weight"), rows)
 
 
 def apply(
     calibrator: Calibrator,
-    output: Annotated[str, typer.Option("--output", "-o", help="Where to write it; - writes stdout.")],
+    output: Annotated[str, typer.Option("--output", "-o", help="Where to write it.")],
     file: options.File = None,
     columns: options.Columns = None,
     label: options.Label = None,
@@ -200,8 +182,6 @@ def apply(
         calibrant apply c.safetensors predictions.npz -o calibrated.npz
 
         calibrant apply c.safetensors folder/ -o calibrated/
-
-        cat predictions.npz | calibrant apply c.safetensors - -o - > calibrated.npz
     """
     reading = options.Reading(columns, label, kind)
     source = reading.source(file)
@@ -211,43 +191,34 @@ def apply(
 
     from calibrant import scale
     from calibrant._files import shown
+    from calibrant.data.io import CALIBRATED, calibrated_columns, read_contents
+    from calibrant.data.tables import Arrays, open_table
 
     fitted = options.load_calibrator(calibrator, several=multilabel)
     with working(f"calibrating {source.shown}"):
         if streamed:
             options.refuse_streamed(source, replace=replace)
-            if output == options.STREAM:
-                raise InputError(f"{source.shown} is streamed into files; name a folder by --output")
-            scale.apply(fitted, reading.batches(source, Path(source.path)), output)
+            scale.apply(fitted, reading.batches(source), output)
         else:
-            with options.path_or_stdin(source.path) as path:
-                suffix = Path(path).suffix.replace(".pth", ".npz").replace(".pt", ".npz")
-                if output != options.STREAM and Path(output).suffix != suffix:
-                    raise InputError(f"{source.shown} comes back as {suffix}; name an output that ends so")
-                with options.writable(output, suffix=suffix) as target:
-                    _write_calibrated(fitted, path, Path(target), reading, instead=replace)
+            suffix = Path(source.path).suffix.replace(".pth", ".npz").replace(".pt", ".npz")
+            if Path(output).suffix != suffix:
+                raise InputError(f"{source.shown} comes back as {suffix}; name an output that ends so")
+            table = open_table(source.path)
+            features = [] if multilabel else options.feature_names(fitted)
+            mapped = dataclasses.replace(reading, features=features, multilabel=multilabel)
+            found = read_contents(table, mapped, labelled=False)
+            prefix = "" if replace or isinstance(table, Arrays) else CALIBRATED
+            added: dict[str, Any] = {}
+            for part, data in zip(found.parts, found.splits.values(), strict=True):
+                # every row is passed through, the fitted ones too: nothing is measured here
+                after = data.calibrated_by(fitted, allow_fit_rows=True)
+                for name, values in calibrated_columns(part, after).items():
+                    new = part.stem + (prefix if name != "decision" else "") + name
+                    if prefix and new != name and new in table.places:
+                        raise InputError(f"{table.name} has a column {new!r} already; name a file without it")
+                    added[new] = values
+            table.write(Path(output), added)
     print_line(f"{source.shown} through {_in_words(fitted)} to {shown(output)}", style="dim", err=True)
-
-
-def _write_calibrated(fitted: Any, path: str, target: Path, reading: options.Reading, *, instead: bool) -> None:
-    from calibrant.data.io import CALIBRATED, calibrated_columns, read_contents
-    from calibrant.data.tables import Arrays, open_table
-
-    table = open_table(path)
-    features = [] if fitted.multi_label else options.feature_names(fitted)
-    mapped = dataclasses.replace(reading, features=features, multilabel=fitted.multi_label)
-    found = read_contents(table, mapped, labelled=False)
-    prefix = "" if instead or isinstance(table, Arrays) else CALIBRATED
-    columns: dict[str, Any] = {}
-    for part, data in zip(found.parts, found.splits.values(), strict=True):
-        # every row is passed through, the fitted ones too: nothing is measured here
-        after = data.calibrated_by(fitted, allow_fit_rows=True)
-        for name, values in calibrated_columns(part, after).items():
-            new = part.stem + (prefix if name != "decision" else "") + name
-            if prefix and new != name and new in table.places:
-                raise InputError(f"{table.name} has a column {new!r} already; name a file without it")
-            columns[new] = values
-    table.write(target, columns)
 
 
 def export(

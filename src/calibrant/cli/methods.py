@@ -13,12 +13,7 @@ FAMILIES = ("losses", "calibrators", "metrics")
 
 
 def methods(
-    family: Annotated[
-        str | None,
-        typer.Argument(
-            autocompletion=options.complete(lambda: FAMILIES), help=f"One of {', '.join(FAMILIES)}; all if left out."
-        ),
-    ] = None,
+    family: Annotated[str | None, typer.Argument(help=f"One of {', '.join(FAMILIES)}; all if left out.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """List every loss, calibrator and metric: what it is, its properties, its source.

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import difflib
-import sys
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
-from calibrant.cli.show import leave_reader, say, working
+from calibrant.cli.show import say, working
 from calibrant.data.mapping import Mapped
 from calibrant.errors import InputError
 
@@ -23,40 +20,17 @@ if TYPE_CHECKING:
     from calibrant.scale import Batches
 
 EXAMPLES = Path(__file__).parents[1] / "data" / "examples"
-STREAM = "-"
 NONE = "none"  # in the place of a calibrator
-AUTO, OF_LABELS = (
-    "auto",
-    "PlattScaling",
-)  # the methods if none is named: of one class, and of each of several labels per row
+AUTO, OF_LABELS = "auto", "PlattScaling"  # the methods if none is named: of one class, and of each of several labels
 STREAMED_BYTES = (
     256 << 20
-)  # of logits, above which one Parquet file is streamed: reading it whole takes several times that
+)  # of logits, above which a Parquet file is streamed: reading it whole takes several times that
 
-
-def complete(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
-    """Return the callback of the shell's completion, which returns the names that begin with the typed text."""
-    return lambda incomplete: [name for name in names() if name.startswith(incomplete)]
-
-
-def example_names() -> list[str]:
-    """Return the names of the bundled examples."""
-    return sorted(path.stem for path in EXAMPLES.glob("*.npz"))
-
-
-def method_names() -> list[str]:
-    """Return the names of all calibrators."""
-    from calibrant import calibrators
-
-    return [AUTO, *calibrators.__all__]
-
-
-_FILES = "Predictions (.csv, .tsv, .jsonl, .parquet, .feather, .npz, .safetensors, .pt, .npy); - reads stdin."
+_FILES = "Predictions (.csv, .tsv, .jsonl, .parquet, .feather, .npz, .safetensors, .pt, .npy)."
 Files: TypeAlias = Annotated[list[str] | None, typer.Argument(metavar="FILE...", help=_FILES)]
 File: TypeAlias = Annotated[str | None, typer.Argument(metavar="FILE", help=_FILES)]
 Example: TypeAlias = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", autocompletion=complete(example_names), help="A bundled example instead of a FILE."),
+    str | None, typer.Option(metavar="NAME", help="A bundled example instead of a FILE: cifar10, sst or 20news.")
 ]
 Columns: TypeAlias = Annotated[
     str | None, typer.Option(metavar="NAMES", help="The scores, one column per class: 'p_*', or cat,dog,fox.")
@@ -81,10 +55,7 @@ Saved: TypeAlias = Annotated[
 Split: TypeAlias = Annotated[str, typer.Option(help="The split of FILE, never one that was fitted on.")]
 By: TypeAlias = Annotated[list[str] | None, typer.Option(metavar="COLUMN,…", help="The groups of these columns.")]
 Method: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--method", "-m", autocompletion=complete(method_names), help="auto, or a name of `calibrant methods`."
-    ),
+    str | None, typer.Option("--method", "-m", help="auto, or a name of `calibrant methods`.")
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="One JSON object; values are fractions.")]
 
@@ -112,13 +83,13 @@ class Reading(Mapped):
 
         named = [files] if isinstance(files, str) else list(files or [])
         for name in [*named, *([str(self.labels)] if self.labels else [])]:
-            if name != STREAM and not Path(name).is_dir():
+            if not Path(name).is_dir():
                 check_source(name)
         options = {name: str(value) for name, value in asdict(self).items() if value}
         found = [Source(name, shown(name), options) for name in named]
         if example is not None:
-            choose(example, example_names(), option="--example")
-            found.append(Source(str(EXAMPLES / f"{example}.npz"), f"{example}.npz", {"example": example}))
+            name = f"{choose(example, sorted(path.stem for path in EXAMPLES.glob('*.npz')), option='--example')}.npz"
+            found.append(Source(str(EXAMPLES / name), name, {"example": example}))
         if not found:
             raise InputError("name a FILE of predictions, or an example: --example cifar10")
         return found
@@ -131,12 +102,12 @@ class Reading(Mapped):
         return found[0]
 
     def contents(self, source: Source, *, features: Sequence[str] = (), several: bool = False) -> Contents:
-        """Return the labelled rows of every split of a file, or of stdin; notes on how they were read go to stderr."""
+        """Return the labelled rows of every split of a file; notes on how they were read go to stderr."""
         from calibrant.data.io import read_contents
 
         mapped = replace(self, features=list(dict.fromkeys(features)), multilabel=several)
-        with path_or_stdin(source.path) as path, working(f"reading {source.shown}"):
-            found = read_contents(path, mapped, labelled=True)
+        with working(f"reading {source.shown}"):
+            found = read_contents(source.path, mapped, labelled=True)
         for note in found.notes:
             say("note", f"{source.shown}: {note}")
         return found
@@ -146,7 +117,7 @@ class Reading(Mapped):
         found = self.contents(source, features=features, several=several)
         return found.splits[found.find(split)]
 
-    def batches(self, source: Source, path: Path) -> Batches:
+    def batches(self, source: Source) -> Batches:
         """Return streamed rows.
 
         Raises:
@@ -156,7 +127,7 @@ class Reading(Mapped):
 
         refuse_streamed(source, groups=self.groups, labels=self.labels)
         said = {name: getattr(self, name) for name in ("columns", "label", "kind", "weights")}
-        return scale.batches(path, **said)
+        return scale.batches(source.path, **said)
 
 
 def refuse_streamed(source: Source, **options: Any) -> None:
@@ -175,23 +146,6 @@ def is_streamed(source: Source) -> bool:
     from calibrant.scale import logits_bytes
 
     return logits_bytes(source.path) > STREAMED_BYTES
-
-
-def streamed_splits(source: Source, split: str | None) -> dict[str, Path]:
-    """Return split name → where its rows are: the folders of a folder, or all of a file or folder that has none.
-
-    Raises:
-        InputError: If there is no such split, or a folder has both files and folders of them.
-    """
-    home = Path(source.path)
-    folders = {path.parent.name: path.parent for path in sorted(home.glob("*/*.parquet"))} if home.is_dir() else {}
-    if not folders:
-        return {"all" if home.is_dir() else split or "all": home}
-    if any(home.glob("*.parquet")):
-        raise InputError(f"{source.shown} has Parquet files, and folders of them; name the folder that is meant")
-    if split is not None and split not in folders:
-        raise InputError(f"{source.shown} has no split {split!r}, only {', '.join(folders)}; name one by --split")
-    return folders if split is None else {split: folders[split]}
 
 
 def choose(name: str, known: Sequence[str], *, option: str) -> str:
@@ -253,59 +207,13 @@ def feature_names(calibrator: Any) -> list[str]:
     return feature_names(calibrator)
 
 
-@contextmanager
-def path_or_stdin(name: str) -> Iterator[str]:
-    """Yield a path to read for ``name``: itself, or a copy of stdin if it is ``-``."""
-    if name != STREAM:
-        yield name
-        return
-    content = sys.stdin.buffer.read() if sys.stdin else b""
-    if not content:
-        raise InputError("nothing came on stdin; pipe a file of predictions")
-    # readers seek, and go by the suffix; a pipe has neither
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "stdin" + _suffix(content))
-        path.write_bytes(content)
-        yield str(path)
-
-
-def _suffix(content: bytes) -> str:
-    """Return the suffix of what the first bytes say: the formats' own marks, else JSON lines, or a table of text."""
-    # .npz and .pt are zip archives, of which the first member's name tells which
-    if content.startswith(b"PK"):
-        return ".npz" if b".npy" in content[:200] else ".pt"
-    for mark, suffix in ((b"PAR1", ".parquet"), (b"ARROW1", ".feather"), (b"\x93NUMPY", ".npy"), (b"{", ".jsonl")):
-        if content.startswith(mark):
-            return suffix
-    # eight bytes of length, then a JSON header: the format has no mark of its own
-    return ".safetensors" if content[8:9] == b"{" and b"\0" in content[:8] else ".csv"
-
-
-@contextmanager
-def writable(name: str, *, suffix: str) -> Iterator[str]:
-    """Give a path to write for ``name``: itself, or a file that goes to stdout when the block has ended without error."""
-    if name != STREAM:
-        yield name
-        return
-    if sys.stdout is None:
-        raise InputError("stdout is closed; name a file by --output")
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "stdout" + suffix)
-        yield str(path)
-        try:
-            sys.stdout.buffer.write(path.read_bytes())
-            sys.stdout.buffer.flush()
-        except BrokenPipeError:
-            leave_reader()
-
-
 def check_output(
     path: str | Path, *, inputs: Sequence[str | None] = (), suffixes: Sequence[str] = (), what: str = ""
 ) -> None:
     """Refuse a place that cannot be written, before any work is done.
 
     Args:
-        path: Where to write; - is stdout.
+        path: Where to write.
         inputs: Files that the command reads.
         suffixes: What its name may end in; empty allows any.
         what: What it then holds.
@@ -316,7 +224,6 @@ def check_output(
     """
     from calibrant._files import check_suffix, check_target
 
-    if str(path) != STREAM:
-        check_target(path, inputs=[name for name in inputs if name not in (None, STREAM)])
-        if suffixes:
-            check_suffix(path, suffixes, what=what)
+    check_target(path, inputs=[name for name in inputs if name is not None])
+    if suffixes:
+        check_suffix(path, suffixes, what=what)

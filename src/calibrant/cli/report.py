@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -19,21 +20,10 @@ if TYPE_CHECKING:
 FEWEST_TO_CUT = 200  # rows of a file without splits, below which a half of them is too few to fit on or to show
 
 
-@dataclass(frozen=True)
-class Fitting:
-    """What is fitted, on which split, what the page shows, the columns whose groups it looks at, and whether rows have several labels."""
-
-    method: str | None
-    split: str
-    fit_split: str | None
-    by: list[str] | None
-    several: bool
-
-
 def report(
     files: options.Files = None,
     example: options.Example = None,
-    output: Annotated[str, typer.Option("--output", "-o", help="Where to write it; - writes stdout.")] = "report.html",
+    output: Annotated[str, typer.Option("--output", "-o", help="Where to write it.")] = "report.html",
     format: Annotated[Literal["html", "json"] | None, typer.Option(help="By the output's name if left out.")] = None,
     method: options.Method = None,
     calibrator: options.Saved = None,
@@ -65,7 +55,7 @@ def report(
 
         calibrant report predictions.npz -o report.html
 
-        calibrant report predictions.npz --calibrator c.safetensors --format json -o -
+        calibrant report predictions.npz --calibrator c.safetensors -o report.json
 
         calibrant report predictions.npz --by age,region
 
@@ -80,135 +70,114 @@ def report(
         raise InputError("--by has no effect with --multilabel; leave it out")
 
     from calibrant._files import shown
-    from calibrant.report import write_report
+    from calibrant.calibrators import TemperatureScaling
+    from calibrant.plot.diagrams import is_event
+    from calibrant.report import Model, write_report
     from calibrant.report.render import check_format
 
     saved = options.load_calibrator(calibrator, several=multilabel)
-    how = Fitting(
-        method,
-        split,
-        fit_split,
-        None if by is None else [] if by == [options.NONE] else options.names_in(by),
-        multilabel,
-    )
+    columns_by = None if by is None else [] if by == [options.NONE] else options.names_in(by)
     notes: list[str] = []
-    with options.writable(output, suffix=f".{format or 'html'}") as target:
-        check_format(target, format)
-        models: list[Any] = []
-        for source in sources:
-            with working(f"calibrating {source.shown}"):
-                models.append(_model_of(source, reading, how, saved, notes))
-        named = [one.name for one in models]
-        if len(set(named)) < len(named):  # files of one name in several folders
-            models = [replace(one, name=source.shown) for one, source in zip(models, sources, strict=True)]
-        with working("reporting"):
-            write_report(models, target, format=format, notes=notes)
-    print_line(
-        f"report on {', '.join(source.shown for source in sources)} written to {shown(output)}", style="dim", err=True
-    )
+    check_format(output, format)
+    models: list[Any] = []
+    for source in sources:
+        with working(f"calibrating {source.shown}"):
+            named = [] if multilabel else [*(columns_by or ()), *options.feature_names(saved)]
+            contents = reading.contents(source, features=named, several=multilabel)
+            before, others = _rows_to_show_and_fit(source, contents, split, fit_split, method, saved, notes)
+            fitted = saved if saved is not None or others is None else _fitted(others, method, columns_by)
+            alone = multilabel or fitted is None or isinstance(fitted, TemperatureScaling)
+            names = None if multilabel else before.class_names
+            if names is None and label and not multilabel and is_event(before):
+                names = (f"{label} = 0", f"{label} = 1")
+            model = Model(
+                Path(source.shown).stem,
+                before,
+                None if fitted is None else before.calibrated_by(fitted),
+                fitted,
+                source=source.shown,
+                split="all" if len(contents.splits) == 1 else split,
+                class_names=names,
+                reference=None if alone else _through_temperature(others, before),
+                options=source.options,
+                by=columns_by,
+            )
+            models.append(model)
+    if len({one.name for one in models}) < len(models):  # files of one name in several folders
+        models = [replace(one, name=source.shown) for one, source in zip(models, sources, strict=True)]
+    with working("reporting"):
+        write_report(models, output, format=format, notes=notes)
+    read = ", ".join(source.shown for source in sources)
+    print_line(f"report on {read} written to {shown(output)}", style="dim", err=True)
 
 
-def _model_of(source: options.Source, reading: options.Reading, how: Fitting, saved: Any, notes: list[str]) -> Any:
-    """Return the model of a file before and after a calibrator.
-
-    That is the ``saved`` one, or one chosen and fitted on other rows than the page shows. Any other than a temperature is compared
-    with a temperature fitted on the same rows, where there are such.
-    """
-    from calibrant.calibrators import TemperatureScaling
-    from calibrant.plot.diagrams import is_event
-    from calibrant.report import Model
-
-    features = [] if how.several else [*(how.by or ()), *options.feature_names(saved)]
-    contents = reading.contents(source, features=features, several=how.several)
-    before, others = _fitting_and_test_rows(source, contents, how, saved, notes)
-    calibrator = saved if saved is not None or others is None else _fitted(others, how)
-    names = None if how.several else before.class_names
-    if names is None and reading.label and not how.several and is_event(before):
-        names = (f"{reading.label} = 0", f"{reading.label} = 1")
-    compared = not how.several and calibrator is not None and not isinstance(calibrator, TemperatureScaling)
-    return Model(
-        Path(source.shown).stem,
-        before,
-        None if calibrator is None else before.calibrated_by(calibrator),
-        calibrator,
-        source=source.shown,
-        split="all" if len(contents.splits) == 1 else how.split,
-        class_names=names,
-        reference=_through_temperature(others, before) if compared else None,
-        options=source.options,
-        by=how.by,
-    )
-
-
-def _fitting_and_test_rows(
-    source: options.Source, contents: Contents, how: Fitting, saved: Any, notes: list[str]
+def _rows_to_show_and_fit(
+    source: options.Source,
+    contents: Contents,
+    split: str,
+    fit_split: str | None,
+    method: str | None,
+    saved: Any,
+    notes: list[str],
 ) -> tuple[Any, Any]:
     """Return the rows that the page shows, and those to fit on, never the same; None where there are none, or nothing is fitted."""
-    splits, name = contents.splits, contents.find(how.split)
-    rows, other = splits[name], how.fit_split or "val"
-    if how.method == options.NONE:
+    import numpy as np
+    import torch
+
+    splits, name = contents.splits, contents.find(split)
+    rows, other = splits[name], fit_split or "val"
+    if method == options.NONE:
         return rows, None
     if other in splits and other != name:
         return rows, splits[other]
-    if how.fit_split:
-        raise InputError(f"{source.shown} has no split {other!r} to fit on beside {how.split!r}; leave --fit-split out")
+    if fit_split:
+        raise InputError(f"{source.shown} has no split {other!r} to fit on beside {split!r}; leave --fit-split out")
     if saved is not None:
         return rows, None
     if len(splits) > 1 or len(rows) < FEWEST_TO_CUT:
-        if how.method:
+        if method:
             raise InputError(
-                f"{source.shown} has no other rows to fit {how.method} on; fit it with `calibrant fit` and pass it as --calibrator"
+                f"{source.shown} has no other rows to fit {method} on; fit it with `calibrant fit` and pass it as --calibrator"
             )
         return rows, None
-    fit, shown = _halves(rows)
+    # random halves, with every group in one of them; the same file gives the same halves
+    units = np.arange(len(rows))
+    if rows.groups is not None:
+        units = np.unique(rows.groups.cpu().numpy(), return_inverse=True)[1]
+    half = torch.from_numpy((np.random.default_rng(0).permutation(units.max() + 1) % 2 == 0)[units])
+    fit, shown = rows[half], rows[~half]
     notes.append(
-        f"{Path(source.shown).name} has no splits: the calibrator was {'' if how.method else 'chosen and '}fitted on a random half "
+        f"{Path(source.shown).name} has no splits: the calibrator was {'' if method else 'chosen and '}fitted on a random half "
         f"of it, {len(fit):,} rows, and the figures are those of the other {len(shown):,}."
     )
     return shown, fit
 
 
-def _halves(rows: Any) -> tuple[Any, Any]:
-    """Return two random halves of the rows, with every group in one of them; the same file gives the same halves."""
-    import numpy as np
-    import torch
-
-    units = (
-        np.arange(len(rows)) if rows.groups is None else np.unique(rows.groups.cpu().numpy(), return_inverse=True)[1]
-    )
-    first = torch.from_numpy((np.random.default_rng(0).permutation(units.max() + 1) % 2 == 0)[units])
-    return rows[first], rows[~first]
-
-
-def _through_temperature(others: Any, before: Predictions) -> Predictions | None:
+def _through_temperature(others: Predictions | None, before: Predictions) -> Predictions | None:
     """Return the rows through a temperature fitted on ``others``, or None where that cannot be compared."""
     from calibrant.calibrators import TemperatureScaling
 
-    if others is None:
-        return None
-    try:
-        return before.calibrated_by(TemperatureScaling().fit(others))
     # the splits share rows, and a saved calibrator was fitted elsewhere (LeakError); or a label has probability 0, as rounded
     # numbers have it: no temperature is the best there, and other calibrators have a floor
-    except InputError:
-        return None
+    with suppress(InputError):
+        return None if others is None else before.calibrated_by(TemperatureScaling().fit(others))
+    return None
 
 
-def _fitted(rows: Any, how: Fitting) -> Any:
+def _fitted(rows: Any, method: str | None, by: list[str] | None) -> Any:
     """Return the calibrator chosen and fitted on ``rows``.
 
     Left to itself it goes by the columns of whose groups those rows say that one correction for all leaves some off.
     """
+    from calibrant import MultiLabel
     from calibrant.calibrators import MultiLabelCalibrator
     from calibrant.report.groups import audit_groups, correction_by
 
-    made = options.make_calibrator(how.method or (options.OF_LABELS if how.several else options.AUTO))
-    if how.several:
-        return MultiLabelCalibrator(made).fit(rows)
-    fitted, columns = made.fit(rows), dict(rows.features or {})
-    if how.by is not None:
-        columns = {name: column for name, column in columns.items() if name in how.by}
-    if how.method is not None or not columns:
+    if isinstance(rows, MultiLabel):
+        return MultiLabelCalibrator(options.make_calibrator(method or options.OF_LABELS)).fit(rows)
+    fitted = options.make_calibrator(method or options.AUTO).fit(rows)
+    columns = {name: column for name, column in (rows.features or {}).items() if by is None or name in by}
+    if method is not None or not columns:
         return fitted
     off_by = audit_groups(rows, rows.calibrated_by(fitted, allow_fit_rows=True), columns).off_by
     if not off_by:

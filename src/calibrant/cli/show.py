@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from calibrant.evaluate.tables import Row
 
 MOST_LABELS = 20  # in the table of a terminal
-NARROW = 72  # columns of a terminal below which intervals and limits are left out
 LEGEND = "limit: 97.5 % of perfectly calibrated models of this size have a smaller error; an error below it is not significant"
 # what a terminal would obey rather than show: control characters, and marks that reverse the direction of text
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -62,9 +61,8 @@ def print_line(text: str, *, style: str = "", err: bool = False) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print JSON on stdout: in UTF-8 as it is, in any other encoding as ASCII with escapes, which loses nothing."""
-    encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "")
-    console().out(json.dumps(value, indent=1, ensure_ascii=encoding != "utf8", allow_nan=False), highlight=False)
+    """Print JSON on stdout, in ASCII: escapes lose nothing in whatever encoding a terminal has."""
+    console().out(json.dumps(value, indent=1, allow_nan=False), highlight=False)
 
 
 @contextmanager
@@ -83,41 +81,30 @@ def working(what: str) -> Iterator[None]:
             PROGRESS.reset(token)
 
 
-def print_table(
-    header: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", left: int = 1, err: bool = False
-) -> None:
-    """Print a table whose words stay whole; where the screen is too narrow for them, one line per cell instead.
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", left: int = 1) -> None:
+    """Print a table.
 
     Args:
         header: C headings.
         rows: Rows of C cells.
         title: Printed above.
         left: Number of first columns that are aligned to the left.
-        err: Whether on stderr.
     """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    screen = console(err=err)
-    cells = [[printable(cell) for cell in row] for row in rows]
     if title:
-        screen.print(printable(title), style="bold")
-    columns = list(zip(header, *cells, strict=True))
-    longest = [max(len(word) for cell in column for word in cell.split() or [""]) for column in columns]
-    if sum(longest) + 2 * len(longest) - 2 > screen.width:  # two spaces between columns
-        for row in cells:
-            screen.print("\n" + "\n".join(f"{name}: {cell}" for name, cell in zip(header, row, strict=True) if cell))
-        return
+        print_line(title, style="bold")
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    for place, (name, width) in enumerate(zip(header, longest, strict=True)):
-        table.add_column(name, justify="left" if place < left else "right", min_width=width, overflow="fold")
-    for row in cells:
-        table.add_row(*row)
-    screen.print(table)
+    for place, name in enumerate(header):
+        table.add_column(name, justify="left" if place < left else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*map(printable, row))
+    console().print(table)
 
 
 def print_rows(
-    rows: Sequence[Row], *, notes: Sequence[str] = (), labels: Mapping[Any, LabelTable] | None = None, err: bool = False
+    rows: Sequence[Row], *, notes: Sequence[str] = (), labels: Mapping[Any, LabelTable] | None = None
 ) -> None:
     """Print one table for each file, split and group: a line per metric, calibrated beside uncalibrated.
 
@@ -125,33 +112,29 @@ def print_rows(
         rows: The figures; those of several labels per row have a table before and one after calibration.
         notes: Printed at the end.
         labels: Tables of labels by file, split and calibrator.
-        err: Whether on stderr.
     """
-    wide, limits = console(err=err).width >= NARROW, False
+    limits = False
     for key, part in groupby(rows, key=lambda row: (row.file, row.split, row.group, row.of_labels and row.calibrator)):
         figures = list(part)
         first, several = figures[0], figures[0].of_labels
         size = f"n = {first.n:,}" + (f" (effective {first.effective:,.0f})" if first.effective is not None else "")
         about = [f"{several.labels} labels", "after" * bool(first.calibrator)] if several else []
-        limit = wide and several is None
-        limits |= limit and any(row.low is not None or row.null_high is not None for row in figures)
-        header, body = _table_of(figures, wide=wide, limit=limit)
-        print_table(header, body, title=" · ".join(filter(None, [*key[:3], size, *about])), err=err)
+        limits |= several is None and any(row.low is not None or row.null_high is not None for row in figures)
+        header, body = _table_of(figures, limit=several is None)
+        print_table(header, body, title=" · ".join(filter(None, [*key[:3], size, *about])))
         if table := (labels or {}).get((first.file, first.split, first.calibrator)):
-            print_line(table.verdict, err=err)
-            print_table(
-                ("label", "n", "positive", "mean p", "gap", "95 %", "ECE", "p (all)"), _label_rows(table), err=err
-            )
+            print_line(table.verdict)
+            print_table(("label", "n", "positive", "mean p", "gap", "95 %", "ECE", "p (all)"), _label_rows(table))
     for note in [LEGEND] * limits + list(notes):
-        print_line(note, style="dim", err=err)
+        print_line(note, style="dim")
 
 
-def _table_of(rows: Sequence[Row], *, wide: bool, limit: bool) -> tuple[list[str], list[list[str]]]:
-    """Return header and lines of the figures of one split: each metric before and after, with intervals where there is room."""
+def _table_of(rows: Sequence[Row], *, limit: bool) -> tuple[list[str], list[list[str]]]:
+    """Return header and lines of the figures of one split: each metric with its interval, before and after."""
     states = list(dict.fromkeys(_state_of_row(row) for row in rows))
     header = ["metric"]
     for state in states:
-        header += ["value" if states == ["before"] else state] + ["95 %"] * wide
+        header += ["value" if states == ["before"] else state, "95 %"]
     body = []
     for metric in dict.fromkeys(row.metric for row in rows):
         line = {_state_of_row(row): row for row in rows if row.metric == metric}
@@ -159,7 +142,7 @@ def _table_of(rows: Sequence[Row], *, wide: bool, limit: bool) -> tuple[list[str
         body.append([last.label + " %" * last.percent])
         for state in states:
             row = line.get(state)
-            body[-1] += [_bare_number(row, row.value), row.interval][: 1 + wide] if row else [""] * (1 + wide)
+            body[-1] += [_bare_number(row, row.value), row.interval] if row else ["", ""]
         body[-1] += [_bare_number(last, last.null_high)] * limit
     return header + ["limit"] * limit, body
 

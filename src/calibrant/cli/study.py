@@ -29,15 +29,7 @@ LOG_EVERY = 60  # seconds between lines of a log, which has one for each trainin
 study = typer.Typer(help="The papers' experiments: list, run, show.", no_args_is_help=True, rich_markup_mode=None)
 
 
-def _preset_names() -> list[str]:
-    from calibrant.study import presets
-
-    return presets()
-
-
-Named = typer.Argument(
-    metavar="STUDY", autocompletion=options.complete(_preset_names), help="A name of `study list`, or a TOML file."
-)
+Named = typer.Argument(metavar="STUDY", help="A name of `study list`, or a TOML file.")
 Scale = Annotated[Literal["cpu", "gpu", "paper"], typer.Option(help="How large the study is.")]
 Folder = Annotated[Path, typer.Option(help="Folder that keeps the runs.")]
 Seeds = Annotated[int | None, typer.Option(min=1, max=10_000, help="Number of seeds; by default the study's own.")]
@@ -48,9 +40,9 @@ Names = list[str] | None
 @study.command("list")
 def list_studies() -> None:
     """List the studies that come with the package."""
-    from calibrant.study import load_study
+    from calibrant.study import load_study, presets
 
-    for name in _preset_names():
+    for name in presets():
         found = load_study(name)
         print_line(f"{name}: {found.title}")
         print_line(f"    {len(list(found.cells()))} trainings on {_data_sets(found)}", style="dim")
@@ -88,7 +80,7 @@ def run(
 
         calibrant study run --all --scale gpu --data /folder/of/data --workers 4
     """
-    from calibrant.study import Store, collect
+    from calibrant.study import Store, collect, presets
     from calibrant.study.preflight import check_file
     from calibrant.study.record import naming
     from calibrant.study.run import reports_progress
@@ -98,7 +90,7 @@ def run(
             "name one study of which --only and --setting choose parts, or say --all; see calibrant study list"
         )
     kept, failed, fingerprints = Store(store), False, set[str]()
-    for file in [_read_study(name)] if name is not None else map(_read_study, _preset_names()):
+    for file in [_read_study(name)] if name is not None else map(_read_study, presets()):
         if everything and file.scales and scale not in file.scales:
             say("note", f"{file.name} has no scale {scale!r}: left out")
             continue

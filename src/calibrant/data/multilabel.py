@@ -80,11 +80,7 @@ class MultiLabel(Record):
             InputError: Naming what was expected, what was got and the remedy.
         """
         matrix = _check_matrix(logits, name="logits")
-        low, high = (float(end) for end in matrix.aminmax())  # NaN is its own smallest and largest
-        if low != low:
-            row, column = torch.nonzero(torch.isnan(matrix))[0].tolist()
-            raise refuse("logits that are numbers", f"NaN in row {row}, column {column}", "find what made it")
-        if not unchecked_kind and low >= 0 and high <= 1:
+        if not unchecked_kind and bool(((matrix >= 0) & (matrix <= 1)).all()):
             raise refuse("logits", "numbers that all lie in [0, 1], which are probabilities", PROBS_NAMED_LOGITS)
         return cls(matrix, **_fields(matrix, labels, **options))
 
@@ -107,10 +103,9 @@ class MultiLabel(Record):
             InputError: Naming what was expected, what was got and the remedy.
         """
         matrix = _check_matrix(probs, name="probs")
-        if len(outside := torch.nonzero(~((matrix >= 0) & (matrix <= 1)))):
-            row, column = outside[0].tolist()
-            got = f"{matrix[row, column].item():.6g} in row {row}, column {column}"
-            raise refuse("probabilities in [0, 1]", got, LOGITS_NAMED_PROBS)
+        if bool(((matrix < 0) | (matrix > 1)).any()):
+            low, high = (f"{float(end):.6g}" for end in matrix.aminmax())
+            raise refuse("probabilities in [0, 1]", f"{low} to {high}", LOGITS_NAMED_PROBS)
         # a single row may sum to 1 by chance, and a single label whenever it is certain: neither is evidence
         if not unchecked_kind and min(matrix.shape) > 1:
             if bool(((matrix.sum(dim=1, dtype=torch.float64) - 1).abs() <= _ONE_SUM).all()):
@@ -216,9 +211,8 @@ class MultiLabel(Record):
             check_not_fitted_on(self.as_classes, calibrator.fit_rows)
         # "label 0" … on either side states no order: only names that somebody gave can contradict each other
         if calibrator.names != self.names and label_names(len(self.names)) not in (calibrator.names, self.names):
-            differ = [pair for pair in zip(calibrator.names, self.names, strict=False) if pair[0] != pair[1]]
-            got = f"{differ[0][1]!r} in place of {differ[0][0]!r}" if differ else f"{len(self.names)} others"
-            raise refuse("the labels of the fit in their order", got, "put the columns in that order")
+            expected, got = (", ".join(names) for names in (calibrator.names, self.names))
+            raise refuse(f"the labels of the fit in their order: {expected}", got, "put the columns in that order")
         return replace(self, logits=calibrator(self.logits), given_probs=None)
 
 
@@ -228,11 +222,14 @@ def label_names(count: int) -> tuple[str, ...]:
 
 
 def _check_matrix(values: Any, *, name: str) -> Tensor:
-    """Return scores as a floating tensor (N, L), N ≥ 1 and L ≥ 1."""
+    """Return scores as a floating tensor (N, L), N ≥ 1 and L ≥ 1, without NaN."""
     remedy = "pass one row a sample, one column a label"
     scores = check_scores(as_tensor(values, name=name), name=name, shape="(N, L)", remedy=remedy)
     if not scores.shape[1]:
         raise refuse(f"at least one column of {name}", f"shape {tuple(scores.shape)}", remedy)
+    if len(bad := torch.nonzero(torch.isnan(scores))):
+        row, column = bad[0].tolist()
+        raise refuse(f"{name} that are numbers", f"NaN in row {row}, column {column}", "find what made it")
     return scores
 
 
@@ -257,8 +254,7 @@ def _check_label_matrix(labels: Tensor, shape: torch.Size) -> Tensor:
         remedy = "code missing labels (NaN) as -1 and convert to integers"
         raise refuse("labels as integers 0, 1 or -1", f"dtype {labels.dtype}", remedy)
     if labels.shape != shape:
-        remedy = _ONE_CLASS if labels.dim() == 1 else "pass one row a sample, one column a label"
-        raise refuse(f"labels of shape {tuple(shape)}, one a label", f"shape {tuple(labels.shape)}", remedy)
+        raise refuse(f"labels of shape {tuple(shape)}, one a label", f"shape {tuple(labels.shape)}", _ONE_CLASS)
     labels = labels.to(torch.int64)
     if len(outside := torch.nonzero((labels < MISSING) | (labels > 1))):
         row, column = outside[0].tolist()

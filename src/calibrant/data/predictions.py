@@ -25,7 +25,7 @@ from calibrant._kernel import RowStatistics, row_statistics
 from calibrant.data.collect import outputs_of
 from calibrant.data.leakage import check_not_fitted_on
 from calibrant.data.pairs import Pairs, are_events
-from calibrant.data.record import ColumnOptions, Record, checked_columns, flatten_rows, require_features
+from calibrant.data.record import ColumnOptions, Record, checked_columns, flatten_rows
 
 __all__ = ["Predictions"]
 
@@ -301,7 +301,7 @@ class Predictions(Record):
             expected = f"counts of shape {tuple(self.logits.shape)}, integers ≥ 0 and not all 0"
             raise refuse(expected, f"{table.dtype} {tuple(table.shape)}", "pass one count for each class of each row")
         rows, classes = (one.repeat_interleave(table[table > 0].long()) for one in torch.nonzero(table, as_tuple=True))
-        return replace(self.selected(rows), labels=classes.to(self.logits.device))
+        return replace(self[rows], labels=classes.to(self.logits.device))
 
     def calibrated_by(self, calibrator: Any, *, allow_fit_rows: bool = False) -> Self:
         """Return these predictions with ``calibrator`` applied to the logits.
@@ -332,7 +332,7 @@ class Predictions(Record):
         if not allow_fit_rows:
             check()
         keeps = calibrator.top_label and not getattr(calibrator, "decision_on_top", False)
-        columns = (require_features(self),) if getattr(calibrator, "needs_features", False) else ()
+        columns = (self.features or {},) if getattr(calibrator, "needs_features", False) else ()
         return replace(
             self,
             logits=calibrator(self.logits, *columns),

@@ -81,11 +81,26 @@ class Record(ABC):
         return len(self.scores)
 
     def __getitem__(self, rows: Any) -> Self:
-        """Return the selected rows: a slice, a boolean mask or row numbers."""
-        return self.selected(check_selection(rows, count=len(self)))
+        """Return the selected rows.
 
-    def selected(self, rows: Any) -> Self:
-        """Return the rows of a slice, a mask or indices that are known to fit."""
+        Args:
+            rows: A slice, a boolean mask (N,) or row numbers (n,).
+
+        Raises:
+            InputError: For a single row's number, a mask of another length, or a number out of range.
+        """
+        if not isinstance(rows, slice) or (rows.step is not None and rows.step < 1):
+            expected, remedy = (
+                f"a slice, a mask of {len(self)} or row numbers in [{-len(self)}, {len(self)})",
+                "pass one",
+            )
+            try:
+                index = np.arange(len(self))[rows.cpu().numpy() if isinstance(rows, Tensor) else rows]
+            except (IndexError, ValueError, TypeError) as error:
+                raise refuse(expected, shown(rows), remedy) from error
+            if index.ndim != 1:  # a single number would take the axis of rows away
+                raise refuse(expected, shown(rows), remedy)
+            rows = torch.from_numpy(np.ascontiguousarray(index))
         return replace(self, **{name: taken(column, rows) for name, column in self._columns().items()})
 
     @classmethod
@@ -103,8 +118,8 @@ class Record(ABC):
             raise refuse("parts with equally many classes", "different ones", "concatenate predictions of one model")
         if len({getattr(part, cls.names_alike, None) for part in parts}) > 1:
             raise refuse(f"the same {cls.names_alike} in all parts", "different ones", "put the columns in one order")
+        # what one part lacks is not filled in: a weight of 1, or one group per row, would be a guess
         for name in sorted({name for one in held for name in one}):
-            # what one part lacks is not filled in: a weight of 1, or one group per row, would be a guess
             if any(name not in one for one in held):
                 raise refuse(f"{name} in all parts or in none", "both", f"drop or add {name}")
         columns: dict[str, Any] = {}
@@ -165,7 +180,7 @@ class Record(ABC):
     @cached_property
     def _positive(self) -> Self:
         assert self.weights is not None
-        return self.selected(self.weights > 0)
+        return self[self.weights > 0]
 
     def stored(self) -> dict[str, Any]:
         """Return the record as arrays under the names that files have for them."""
@@ -209,16 +224,14 @@ def flatten_rows(
     Raises:
         InputError: If the layout has no such axis, or labels have another.
     """
-    shape, positions = tuple(scores.shape), tuple(scores.shape[:1])
+    positions = tuple(scores.shape[:1])
     if scores.dim() > 2 or class_dim != 1:
         if not -scores.dim() <= class_dim < scores.dim():
             raise refuse(f"class_dim in [0, {scores.dim()})", str(class_dim), "name the axis that holds the classes")
         scores = scores.movedim(class_dim, -1)
         positions = tuple(scores.shape[:-1])
         if labels is not None and labels.shape != positions:
-            fitting = [axis for axis in range(1, len(shape)) if shape[:axis] + shape[axis + 1 :] == tuple(labels.shape)]
-            remedy = f"pass class_dim={fitting[0]}" if len(fitting) == 1 else "check class_dim"
-            raise refuse(f"labels of shape {positions}", f"{tuple(labels.shape)}", remedy)
+            raise refuse(f"labels of shape {positions}", f"{tuple(labels.shape)}", "name the class axis by class_dim")
         scores, labels = scores.reshape(-1, scores.shape[-1]), None if labels is None else labels.reshape(-1)
     kept = None
     if ignore_index is not None and labels is not None and labels.shape == scores.shape[:1]:
@@ -286,19 +299,6 @@ def check_features(features: Any, *, rows: int) -> dict[str, Column] | None:
     return {name: check_column(one, name=f"the feature {name!r}", rows=rows) for name, one in features.items()} or None
 
 
-def require_features(data: Any) -> Features:
-    """Return the features of ``data``, for a calibrator that uses them.
-
-    Raises:
-        InputError: If there are none.
-    """
-    if data.features is None:
-        remedy = "pass features={name: column} when making the predictions; in a file name the columns feature:NAME"
-        raise refuse("predictions with features for this calibrator", "none", remedy)
-    features: Features = data.features
-    return features
-
-
 def check_column(values: Any, *, name: str, rows: int | None = None) -> Column:
     """Return one column (N,) of numbers or names; ``name`` is what messages call it."""
     array = _array_of(values, name=name)
@@ -338,30 +338,12 @@ def joined_features(parts: Sequence[Features]) -> dict[str, Column]:
     Raises:
         InputError: If the parts have different columns, or one of numbers in one part and of names in another.
     """
-    first, joined = parts[0], {}
-    for name in first:
-        columns: list[Any] = [part[name] for part in parts if name in part]
-        if len(columns) < len(parts) or len(parts[0]) < max(map(len, parts)):
-            raise refuse("the same features in all parts", f"{sorted(first)} and others", "drop or add columns")
+    if len({frozenset(part) for part in parts}) > 1:
+        raise refuse("the same features in all parts", f"{sorted(parts[0])} and others", "drop or add columns")
+    joined: dict[str, Column] = {}
+    for name in parts[0]:
+        columns: list[Any] = [part[name] for part in parts]
         if len({isinstance(column, Tensor) for column in columns}) > 1:
             raise refuse(f"the feature {name!r} as numbers or as names", "both", "convert one of them")
         joined[name] = torch.cat(columns) if isinstance(columns[0], Tensor) else np.concatenate(columns)
     return joined
-
-
-def check_selection(rows: Any, *, count: int) -> Any:
-    """Return ``rows`` as a slice, or as indices (n,), if it selects some of ``count`` rows: a slice, a mask, or indices.
-
-    Raises:
-        InputError: For a single row's number, a mask of another length, or an index out of range.
-    """
-    if isinstance(rows, slice) and (rows.step is None or rows.step > 0):
-        return rows
-    expected, remedy = f"a slice, a mask of {count} or row numbers in [{-count}, {count})", "pass one of these"
-    try:
-        index = np.arange(count)[rows.cpu().numpy() if isinstance(rows, Tensor) else rows]
-    except (IndexError, ValueError, TypeError) as error:
-        raise refuse(expected, shown(rows), remedy) from error
-    if index.ndim != 1:  # a single number would take the axis of rows away
-        raise refuse(expected, shown(rows), f"pass [{rows}:{rows + 1}] for one row" if type(rows) is int else remedy)
-    return torch.from_numpy(np.ascontiguousarray(index))
