@@ -95,24 +95,18 @@ def test_columns_and_classes_have_the_names_of_the_file(arrays: dict[str, np.nda
     assert shown()["models"][0].get("for_whom") is None
 
 
-def table(path: str, head: str, scores: np.ndarray, labels: Any) -> None:
+def table(path: str, head: str, *columns: Any) -> None:
     """Write a table whose last column holds the labels, which new rows lack."""
-    lines = [
-        head,
-        *(",".join([*(f"{v:.9f}" for v in row), str(label)]) for row, label in zip(scores, labels, strict=True)),
-    ]
+    lines = [head, *(",".join(map(str, row)) for row in zip(*columns, strict=True))]
     Path(path).write_text("\n".join(line.rpartition(",")[0] if path == "new.csv" else line for line in lines) + "\n")
 
 
 # What reads the first file of each kind.
 READING = {
     "many classes": "mine.csv --columns p_* --label state --kind probs",
-    "two classes": "mine.csv --columns score --label churned --kind probs",
     "labels of their own": "mine.csv --columns score --kind probs --labels mine-labels.csv --on id",
     "splits": "mine.npz",
-    "groups": "mine.npz",
     "groups of a table": "mine.csv --columns score --label churned --kind probs --by region_code",
-    "example": "--example cifar10 --method TemperatureScaling",
     "several labels": "mine.npz --multilabel",
 }
 
@@ -121,50 +115,35 @@ def write_files(kind: str) -> None:
     """Write files of one shape: to report on, to fit on, and fresh rows."""
     for seed, path in enumerate(("mine.csv", "other.csv", "new.csv")):
         rng = np.random.default_rng(seed)
-        score, site = rng.random((1500, 1)), rng.integers(0, 2, (1500, 1))
-        happened = (rng.random(1500) < (score**2)[:, 0]).astype(int)
+        score, site = rng.random(1500), rng.integers(0, 2, 1500)
         if kind == "many classes":
             z, y = some_logits(seed=seed, rows=300)
-            p = np.exp(z - z.max(1, keepdims=True)).astype(float)
-            table(path, "p_w,p_x,p_y,p_z,state", p / p.sum(1, keepdims=True), ["wxyz"[k] for k in y])
-        elif kind == "two classes":
-            table(path, "score,churned", score, happened)
+            p = np.exp(z.astype(float))
+            p = np.round(p / p.sum(1, keepdims=True), 9)
+            table(path, "p_w,p_x,p_y,p_z,state", *p.T.tolist(), ["wxyz"[k] for k in y])
         elif kind == "labels of their own":
-            Path(path).write_text("\n".join(["id,score", *(f"{k},{p:.9f}" for k, p in enumerate(score[:, 0]))]))
-            answers = ["id,churned", *(f"{k},{'yes' if one else 'no'}" for k, one in enumerate(happened))]
-            Path(path.replace(".", "-labels.")).write_text("\n".join(answers))
+            happened = np.where(rng.random(1500) < score**2, "yes", "no")
+            Path(path).write_text("\n".join(["id,score", *(f"{k},{p:.9f}" for k, p in enumerate(score))]))
+            Path(path.replace(".", "-labels.")).write_text(
+                "\n".join(["id,churned", *(f"{k},{one}" for k, one in enumerate(happened))])
+            )
         elif kind == "groups of a table":  # of numbers, in a column that nothing marks as a feature
-            happened = (rng.random(1500) < (score * np.where(site, 0.5, 1.0))[:, 0]).astype(int)
-            table(path, "score,region_code,churned", np.hstack([score, site]), happened)
-    rng = np.random.default_rng(0)
+            happened = (rng.random(1500) < score * np.where(site, 0.5, 1.0)).astype(int)
+            table(path, "score,region_code,churned", score.tolist(), site.tolist(), happened.tolist())
     if kind == "splits":
         (val, val_y), (test, test_y) = some_logits(seed=1), some_logits(seed=2)
         np.savez("mine.npz", val_logits=val, val_labels=val_y, test_logits=test, test_labels=test_y)
         np.savez("new.npz", logits=some_logits(seed=3)[0])
-    elif kind == "groups":
-        z, site = rng.normal(size=(3, 1500)), rng.choice(["a", "b"], (3, 1500))
-        y = (rng.random(z.shape) < 1 / (1 + np.exp(-z - np.where(site == "b", -1.0, 0.6)))).astype(np.int64)
-        held = {"logits": np.stack([0 * z, z], axis=-1), "labels": y, "feature:site": site}
-        np.savez(
-            "mine.npz",
-            **{f"{part}_{name}": one[k] for k, part in enumerate(("val", "test")) for name, one in held.items()},
-        )
-        np.savez("new.npz", **{"logits": held["logits"][2], "feature:site": site[2]})
     elif kind == "several labels":
+        rng = np.random.default_rng(0)
         z = rng.normal(size=(3, 400, 3))
         y = (rng.random(z.shape) < 1 / (1 + np.exp(-z))).astype(np.int64)
-        save_predictions(
-            "mine.npz", {name: MultiLabel.from_logits(2 * z[k], y[k]) for k, name in enumerate(("val", "test"))}
-        )
+        parts = {name: MultiLabel.from_logits(2 * z[k], y[k]) for k, name in enumerate(("val", "test"))}
+        save_predictions("mine.npz", parts)
         np.savez("new.npz", logits=2 * z[2])
-    elif kind == "example":
-        np.savez("new.npz", logits=rng.normal(size=(9, 10)))
 
 
-QUICK = ("many classes", "labels of their own", "splits", "groups of a table")
-
-
-@pytest.mark.parametrize("kind", [k if k in QUICK else pytest.param(k, marks=pytest.mark.slow) for k in READING])
+@pytest.mark.parametrize("kind", READING)
 def test_the_three_commands_run_as_printed(kind: str, home: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """From another folder than the file's, on other rows beside it; some kinds of file have no splits."""
     elsewhere, data = home / "elsewhere", home / "data of -- mine"
@@ -179,7 +158,7 @@ def test_the_three_commands_run_as_printed(kind: str, home: Path, run: Run, monk
     page = Path("r.html").read_text()
     assert page.index('class="advice"') < page.index("<table"), "the first screen says what to do"
     assert "script-src 'sha256-" in page
-    assert ("robabilities of churned = 1 are" in page) is (kind in ("two classes", "groups of a table"))
+    assert ("robabilities of churned = 1 are" in page) is (kind == "groups of a table")
     assert ("After GroupScaling" in page) is kind.startswith("groups"), (
         "what is recommended is fitted where rows allow it"
     )
