@@ -222,9 +222,14 @@ class Csv(Table):
         cells = {name: [self._quoted(name), *self._cells(values)] for name, values in columns.items()}
         replaced = {self.places[name]: column for name, column in cells.items() if name in self.places}
         added = [column for name, column in cells.items() if name not in self.places]
+        rows = max(map(len, cells.values()))
         with atomic_write(target) as file:
             file.write(self._content[: self._start])
+            records = 0
             for row, (_, record, text) in enumerate(self._records()):
+                records += bool(record)
+                if records > rows:
+                    break
                 bare = text.rstrip("\r\n")
                 end = text[len(bare) :]
                 if record and row and replaced:
@@ -233,6 +238,8 @@ class Csv(Table):
                 if record:
                     bare += "".join(self._delimiter + column[row] for column in added)
                 file.write((bare + end).encode(errors="surrogateescape"))
+            if records != rows:
+                raise FileFormatError(f"{self.name} has quotes within cells, so that rows cannot be told; double them")
 
     def _cells(self, values: Array) -> list[str]:
         if values.ndim != 1:
