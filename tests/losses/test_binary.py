@@ -84,12 +84,9 @@ def test_alpha_weighs_positive_terms_and_the_others() -> None:
 def test_cross_entropy_is_torchs_for_soft_targets_and_weights_too() -> None:
     logits, _ = sample()
     targets, weight = torch.rand(12, 3, generator=torch.Generator().manual_seed(1)), torch.tensor([0.5, 2.0, 7.0])
-    for reduction in ("mean", "sum", "none"):
-        ours = BinaryCrossEntropyLoss(pos_weight=weight, reduction=reduction)
-        theirs = torch.nn.BCEWithLogitsLoss(pos_weight=weight, reduction=reduction)
-        assert torch.allclose(ours(logits, targets), theirs(logits, targets), rtol=1e-5)
-    smoothed = 0.9 * targets + 0.05
-    expected = F.binary_cross_entropy_with_logits(logits, smoothed)
+    ours = BinaryCrossEntropyLoss(pos_weight=weight)(logits, targets)
+    assert torch.allclose(ours, F.binary_cross_entropy_with_logits(logits, targets, pos_weight=weight), rtol=1e-5)
+    expected = F.binary_cross_entropy_with_logits(logits, 0.9 * targets + 0.05)
     assert torch.allclose(BinaryLabelSmoothingLoss(0.1)(logits, targets), expected, rtol=1e-5)
 
 
@@ -132,18 +129,6 @@ def test_gradients_are_finite_at_every_margin(pair: Pair, weight: Tensor | None)
                 assert value[logits.isfinite()].isfinite().all()
                 assert not value.isnan().any()
             assert found[value.isfinite()].isfinite().all()
-
-
-@pytest.mark.slow
-def test_it_compiles_without_graph_breaks() -> None:
-    name = "focal"  # one for all: each takes a second
-    torch.compiler.reset()
-    logits, labels = sample()
-    labels[0, 0] = -1
-    loss = PAIRS[name][0](pos_weight=torch.tensor([1.0, 2.0, 3.0]))
-    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
-    assert torch.allclose(compiled(logits, labels), loss(logits, labels), rtol=1e-5)
-    assert torch.allclose(gradient(compiled, logits, labels), gradient(loss, logits, labels), atol=1e-6)
 
 
 def test_configurations_copies_and_states_come_back(pair: Pair) -> None:

@@ -45,7 +45,6 @@ def weight_only(weight: Callable[[Tensor], Tensor]) -> Tensor:
 @pytest.mark.parametrize(
     ("loss", "weight"),
     [
-        (losses.FocalLoss(0.5, True, reduction="sum"), lambda p: (1 - p) ** 0.5),
         (losses.FocalLoss(3.0, True, reduction="sum"), lambda p: (1 - p) ** 3),
         (losses.InverseFocalLoss(2.0, True, reduction="sum"), lambda p: (1 + p) ** 2),
         (losses.ScheduledFocalLoss((5.0, 1.0), (1,), True, reduction="sum"), lambda p: (1 - p) ** 5),
