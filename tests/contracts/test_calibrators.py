@@ -126,7 +126,7 @@ def mapping(transform: Callable[[Tensor], Any]) -> type[Shrinking]:
     return faulty(_transform=lambda self, logits: transform(logits))
 
 
-LONG = {"AutoCalibrator"}  # over five seconds
+LONG = {"AutoCalibrator", "FeatureScaling"}  # over five seconds
 WITH_LONG = [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in FAMILY]
 
 
@@ -288,7 +288,7 @@ def hostile_files(path: Path) -> dict[str, Callable[[], object]]:
     }
 
 
-@pytest.mark.parametrize("name", ["AutoCalibrator", "Chain", "GroupScaling", "TemperatureScaling"])
+@pytest.mark.parametrize("name", ["Chain", "GroupScaling"])
 def test_hostile_files_are_refused(name: str, tmp_path: Path) -> None:
     path = tmp_path / "c.safetensors"
     fitted(name).save(path)
