@@ -156,22 +156,24 @@ def _vector_scaled(p: Tensor, labels: Tensor, weight: Tensor, new: Tensor) -> Te
 
     mass, classes = float(weight.sum()), p.shape[1]
     share = 1 / (mass + 1)
-    x, fresh = (((1 - share) * part + share / classes).log() for part in (p, new))
+    # (K, N): a softmax over few classes is vector code only where the rows are neighbours
+    x, fresh = (((1 - share) * part + share / classes).log().T.contiguous() for part in (p, new))
 
     def logits(theta: Tensor, inputs: Tensor) -> Tensor:
-        return inputs * (1 + theta[0] + theta[1 : 1 + classes]) + theta[1 + classes :]
+        slope, bias = (1 + theta[0] + theta[1 : 1 + classes])[:, None], theta[1 + classes :, None]
+        return torch.addcmul(bias, slope, inputs)
 
     def value_and_gradient(parameters: np.ndarray) -> tuple[float, np.ndarray]:
         theta = torch.from_numpy(parameters).to(x)
-        log_q = torch.log_softmax(logits(theta, x), dim=1)
-        residual = log_q.exp().scatter_add_(1, labels[:, None], -torch.ones_like(x[:, :1])) * weight[:, None]
-        slopes = (residual * x).sum(dim=0)
-        loss = ridge @ theta.square() - weight @ log_q.gather(1, labels[:, None])[:, 0] / mass
-        gradient = torch.cat([slopes.sum()[None], slopes, residual.sum(dim=0)]) / mass + 2 * ridge * theta
+        log_q = torch.log_softmax(logits(theta, x), dim=0)
+        loss = ridge @ theta.square() - weight @ log_q.gather(0, labels[None])[0] / mass
+        residual = log_q.exp_().scatter_add_(0, labels[None], -torch.ones_like(x[:1])).mul_(weight)
+        slopes = torch.linalg.vecdot(residual, x)
+        gradient = torch.cat([slopes.sum()[None], slopes, residual.sum(dim=1)]) / mass + 2 * ridge * theta
         return float(loss), gradient.cpu().numpy()
 
     ridge = torch.full((2 * classes + 1,), classes / mass, dtype=torch.float64, device=p.device)
     ridge[0] = _SLOPE / mass
     options = {"gtol": 3e-8, "ftol": 0.0, "maxcor": 20, "maxiter": 5000}
-    found = minimize(value_and_gradient, np.zeros(len(ridge)), jac=True, method="L-BFGS-B", options=options).x
-    return torch.softmax(logits(torch.from_numpy(found).to(x), fresh), dim=1)
+    found = minimize(value_and_gradient, np.zeros(len(ridge)), jac=True, method="L-BFGS-B", options=options)
+    return torch.softmax(logits(torch.from_numpy(found.x).to(x), fresh), dim=0).T
