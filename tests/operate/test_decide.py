@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.draws import drawn
 
-from calibrant import Pairs, Predictions
+from calibrant import Predictions
 from calibrant.errors import InputError
 from calibrant.operate import thresholds
 from calibrant.operate.bounds import mean_ends
@@ -58,10 +58,6 @@ def test_what_it_costs_has_the_bounds_of_a_mean_within_the_table() -> None:
         (lambda: thresholds([0, 1]), r"shape \(K, A\)"),
         (lambda: thresholds([[0, float("nan")], [1, 0]]), "finite costs"),
         (lambda: thresholds([[0, 1], [0, 1]]).threshold, "each better for its own class"),
-        (
-            lambda: thresholds([[0, 1], [1, 0]]).decide(Pairs.from_probs([0.5], [1])),
-            "over all classes, not Pairs",
-        ),
     ],
 )
 def test_what_cannot_be_decided_is_refused(call: Callable[[], object], message: str) -> None:

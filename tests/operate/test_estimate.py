@@ -64,7 +64,7 @@ def test_no_log_loss_is_estimated_where_it_may_be_infinite() -> None:
     certain = Predictions.from_probs(torch.eye(4).double().repeat(10, 1))
     found = estimate(certain, reference=data)
     assert found.nll is None
-    assert "log-loss              not estimated: some labels have probability 0" in str(found)
+    assert "log-loss: not estimated, since some labels have probability 0" in str(found)
     assert estimate(certain).nll is not None  # without a reference what has probability 0 never happens
 
 

@@ -154,7 +154,7 @@ def test_a_state_is_what_it_was_after_saving(
     with pytest.raises(InputError, match="this batch was added to the state before"):
         again.update(three(30, seed=2))
     assert again.status == before
-    with pytest.raises(InputError, match=r"must end in \.safetensors"):
+    with pytest.raises(InputError, match="safetensors"):
         monitor.save(tmp_path / "state.json")
 
 

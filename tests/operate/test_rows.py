@@ -81,7 +81,7 @@ def test_labels_of_probability_0_give_finite_figures(count: int) -> None:
     data = impossible(rows(), count)
     certain = Predictions.from_probs(torch.eye(3).double()[(data.require_labels() + 1) % 3], data.labels)
     assert estimate(rows(seed=1), reference=data).nll is None
-    with pytest.raises(InputError, match="confidences within those of the reference, 1 to 1, got 100 %"):
+    with pytest.raises(InputError, match="100 % of the rows have confidences outside those of the reference, 1 to 1"):
         estimate(rows(seed=1), reference=certain)
     for zero in (data, certain):
         monitor = Monitor(zero)

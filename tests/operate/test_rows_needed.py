@@ -32,10 +32,12 @@ def test_given_predictions_stand_for_the_model() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"ece": 0.03}, "expected either predictions or an accuracy to assume"),
-        ({"ece": 0.03, "accuracy": 0.9, "true_ece": 0.03}, "no number of rows decides between equals"),
-        ({"ece": 0.03, "accuracy": 0.9, "true_ece": 0.95}, "that can have a true ECE of 0.95"),
-        ({"ece": 0.03, "accuracy": 0.9, "true_ece": 0.0301}, "an ECE that 10,000,000 rows tell from the limit 0.03"),
+        ({"ece": 0.03}, "either predictions or an accuracy to assume, and not both"),
+        (
+            {"ece": 0.03, "accuracy": 0.9, "true_ece": 0.03},
+            "10,000,000 rows do not tell a true ECE of 0.03 from the limit 0.03",
+        ),
+        ({"ece": 0.03, "accuracy": 0.9, "true_ece": 0.95}, "confidences of mean 0.900 cannot have a true ECE of 0.95"),
     ],
 )
 def test_what_cannot_be_planned_is_one_sentence(arguments: dict[str, float], message: str) -> None:

@@ -65,12 +65,6 @@ def check(
     """
     texts = {"maximum": ("--max", max), "minimum": ("--min", min), "no_worse": ("--no-worse", no_worse)}
     limits = {name: _limits(given, option=option) for name, (option, given) in texts.items()}
-    if not any(limits.values()):
-        raise InputError(
-            "no limit is given; add --max ece=.03, --min accuracy=.9, or --no-worse nll=.005 with --baseline FILE"
-        )
-    if (baseline is None) != (not no_worse):
-        raise InputError("--no-worse and --baseline need each other; add the other, or leave both out")
     reading = options.Reading(columns, label, kind, weights, groups, labels, on)
     source = reading.source(file, example)
 
@@ -81,9 +75,7 @@ def check(
     rows = reading.rows(source, split, features=[*options.names_in(by), *options.feature_names(fitted)])
     data = rows if fitted is None else rows.calibrated_by(fitted)
     with working(f"checking {source.shown}"):
-        found = check_limits(
-            data, **limits, baseline=before, features={name: rows.features[name] for name in options.names_in(by)}
-        )
+        found = check_limits(data, **limits, baseline=before, features=options.names_in(by))
     if as_json:
         print_json(found.plain())
     else:

@@ -13,7 +13,6 @@ several times, and a false rejection can happen at each crossing.
 """
 
 import math
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.operate.bounds import share_ends
 from calibrant.operate.line import Line
-from calibrant.operate.rows import require_labelled, row_confidence
+from calibrant.operate.rows import require_window, row_confidence
 
 Floats = NDArray[np.float64]
 
@@ -81,8 +80,8 @@ class Abstention(nn.Module):
 
     def plain(self) -> dict[str, Any]:
         """Return the rule as JSON data; a threshold that no row reaches is null."""
-        facts = {"qualifies": self.qualifies, "threshold": self.threshold, "confidence": self.confidence}
-        return json_data({**facts, "lines": [asdict(line) for line in self.lines]})  # type: ignore[no-any-return]
+        names = ("qualifies", "threshold", "confidence", "lines")
+        return {name: json_data(getattr(self, name)) for name in names}
 
     def extra_repr(self) -> str:
         """Show the guarantee."""
@@ -129,7 +128,7 @@ def abstain(
         Geifman & El-Yaniv 2017, Selective Classification for Deep Neural Networks; Angelopoulos, Bates, Candès, Jordan, Lei
         2021, Learn then Test, §2.3; Clopper & Pearson 1934.
     """
-    rows = require_labelled(predictions, what="abstain")
+    rows = require_window(predictions, what="abstain")
     if (error is None) == (coverage is None):
         raise InputError("abstain needs either error or coverage, and not both")
     for name, value in (("error", error), ("coverage", coverage), ("confidence", confidence)):

@@ -4,16 +4,15 @@ A line is decided by the end of an interval, never by the estimate; an undecided
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from calibrant._core.check import as_array, check_number, refuse
 from calibrant._core.config import json_data
 from calibrant._core.notebook import to_html
 from calibrant._core.numerics import row_chunks
@@ -22,10 +21,11 @@ from calibrant.data.checks import Data, require_predictions
 from calibrant.data.pairs import Pairs, are_events
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, NoIntervalError
+from calibrant.evaluate.partitions import feature_columns, groups_of
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Error, MeanMetric
 from calibrant.operate.bounds import mean_ends, share_ends
 from calibrant.operate.line import Line
-from calibrant.operate.rows import require_labelled
+from calibrant.operate.rows import require_window
 from calibrant.statistics import interval
 from calibrant.statistics.enough import FEWEST_COMPARED, scarce_errors
 from calibrant.statistics.paired import paired_test
@@ -33,13 +33,14 @@ from calibrant.statistics.paired import paired_test
 Verdict = Literal["pass", "fail", "not enough evidence"]
 Floats = NDArray[np.float64]
 
-LIMITED = {"accuracy": "higher", "error": "lower", "brier": "lower", "ece": "lower", "event-ece": "lower"}
+SMALLER = ("error", "brier", "ece", "event-ece")  # smaller is better
+LIMITED = {"maximum": SMALLER, "minimum": ("accuracy",), "no_worse": ("accuracy", *SMALLER, "nll")}
 WORST = "worst-group-"
 DIRECTION = 0.025  # error probability of each line in each direction
 TOGETHER = 0.05  # probability that any of the lines is decided wrongly
 _MEANS: dict[str, MeanMetric] = {"accuracy": Accuracy(), "error": Error(), "brier": Brier()}
 _FEW = 50  # rows below which the intervals of the ECE and the Brier score were not simulated at the ends of the levels
-_MAX_GROUPS = 1000
+_BINS = 4  # of a column of numbers that names groups
 _WIDEST = 1e100  # range of changes: squares of wider ones leave the range of numbers
 _POWER = 0.8  # probability with which the rows that are advised decide
 _ENOUGH = 1e9  # larger numbers of rows are not given as advice
@@ -69,7 +70,7 @@ class Check:
 
     def plain(self) -> dict[str, Any]:
         """Return the result as JSON data; infinite bounds are null."""
-        return {"verdict": self.verdict, "alpha": self.alpha, "lines": [json_data(asdict(line)) for line in self.lines]}
+        return {"verdict": self.verdict, **json_data(self)}
 
     def __str__(self) -> str:
         return "\n".join([self.verdict, *(str(line) for line in self.lines)])
@@ -82,7 +83,7 @@ def check(
     minimum: Mapping[str, float] | None = None,
     no_worse: Mapping[str, float] | None = None,
     baseline: Data | None = None,
-    features: Mapping[str, Any] | None = None,
+    features: Sequence[str] | Mapping[str, Any] = (),
 ) -> Check:
     """Decide each limit by its confidence bounds, not by its point estimate.
 
@@ -101,7 +102,8 @@ def check(
         minimum: Metric → smallest value allowed.
         no_worse: Metric (also nll) → largest deterioration allowed against the baseline, ≥ 0.
         baseline: Predictions of the previous model for the same rows in the same order.
-        features: Column name → (N,) group of each row, for the worst-group metrics.
+        features: For the worst-group metrics: names of features of the predictions, or name → column (N,). Each category is a
+            group, and each quarter of a column of numbers.
 
     Raises:
         InputError: For an unknown metric, a limit outside the metric's range, or rows that are not independent.
@@ -116,7 +118,7 @@ def check(
     References:
         Fan, Grama & Liu 2015, lemma 4.1; Clopper & Pearson 1934; Hoeffding 1956.
     """
-    rows = require_labelled(predictions, what="check")
+    rows = require_window(predictions, what="check")
     given = (("maximum", maximum or {}), ("minimum", minimum or {}), ("no_worse", no_worse or {}))
     limits = [(kind, metric, limit) for kind, of_metrics in given for metric, limit in of_metrics.items()]
     for kind, metric, limit in limits:
@@ -125,15 +127,15 @@ def check(
         raise InputError("check needs at least one limit, such as a maximum of ece=0.03")
     if bool(no_worse) != (baseline is not None):
         raise InputError("no_worse and baseline, the predictions of the model before, need each other")
-    if any(kind != "no_worse" and metric.startswith(WORST) for kind, metric, _ in limits) != bool(features):
+    if any(metric.startswith(WORST) for _, metric, _ in limits) != bool(len(features)):
         raise InputError(
             "a limit on the worst group and the columns of the groups need each other; give both, such as worst-group-ece=0.1 "
             "and region"
         )
-    before = None if baseline is None else _same_rows(require_labelled(baseline, what="check", name="baseline"), rows)
+    before = None if baseline is None else _same_rows(require_window(baseline, what="check"), rows)
     # Bonferroni over the lines, once there are more than two of them
     alpha = min(DIRECTION, TOGETHER / len(limits))
-    parts = _rows_of_groups(rows, features or {})
+    parts = _rows_of_groups(rows, features) if len(features) else {}
     lines = []
     for kind, metric, limit in limits:
         if kind == "no_worse" and before is not None:
@@ -262,7 +264,7 @@ def _rows_to_decide(found: Bounds, limit: float, *, alpha: float) -> int | None:
 
 def _worst(metric: str, parts: Mapping[str, Data], *, alpha: float) -> Bounds:
     """Return the worst value over groups; to fail, one group is tested at α / groups, to pass, every group at α."""
-    pick, near, far = (max, "low", "high") if LIMITED[metric] == "lower" else (min, "high", "low")
+    pick, near, far = (max, "low", "high") if metric in SMALLER else (min, "high", "low")
     # one bad group is enough to fail, so m groups share α; passing claims something of all, each at α (intersection–union)
     wide = {name: metric_bounds(metric, part, alpha=alpha / len(parts)) for name, part in parts.items()}
     each = {name: metric_bounds(metric, part, alpha=alpha) for name, part in parts.items()}
@@ -275,21 +277,10 @@ def _worst(metric: str, parts: Mapping[str, Data], *, alpha: float) -> Bounds:
     return Bounds(wide[worst].value, low, high, each[last].centre, each[last].n, note=note)
 
 
-def _rows_of_groups(data: Data, features: Mapping[str, Any]) -> dict[str, Data]:
-    """Return "column = value" → the rows, for every value of every column."""
-    parts: dict[str, Data] = {}
-    for column, values in features.items():
-        array = as_array(values, name=str(column))
-        if array.shape != (len(data),):
-            raise refuse(f"{column} of shape ({len(data)},)", f"shape {array.shape}", "pass one value a row")
-        known, codes = np.unique(array.astype(str) if array.dtype == object else array, return_inverse=True)
-        if len(known) > _MAX_GROUPS:
-            raise InputError(
-                f"{column} holds {len(known):,} different values, which are no groups; bin the column first"
-            )
-        for code, value in enumerate(known):
-            parts[f"{column} = {value}"] = data[torch.from_numpy(np.nonzero(codes == code)[0])]
-    return parts
+def _rows_of_groups(data: Data, features: Sequence[str] | Mapping[str, Any]) -> dict[str, Data]:
+    """Return "column = value" → the rows, for every category or bin of every column."""
+    found = groups_of(feature_columns(data, features), depth=1, bins=_BINS, weights=None)
+    return {f"{column} = {value}": data[torch.from_numpy(at)] for ((column, value),), at in found}
 
 
 def _same_rows(baseline: Data, data: Data) -> Data:
@@ -305,17 +296,10 @@ def _same_rows(baseline: Data, data: Data) -> Data:
 
 def _check_limit(kind: str, name: str, limit: float) -> None:
     metric = name if kind == "no_worse" else name.removeprefix(WORST)
-    if name == "nll" and kind != "no_worse":
-        raise InputError(
-            "nll has no bound that holds for every model; limit brier, or nll by no_worse against a baseline"
-        )
-    if metric not in LIMITED and (kind, metric) != ("no_worse", "nll"):
-        raise InputError(f"{name!r} is no metric to limit; choose one of {', '.join(LIMITED)}, also after {WORST}")
-    if kind != "no_worse" and (LIMITED[metric] == "lower") != (kind == "maximum"):
-        other = "minimum" if kind == "maximum" else "maximum"
-        raise InputError(f"a {kind} of {name} keeps it from becoming better; limit it by a {other}")
+    if metric not in LIMITED[kind]:
+        known = f"{', '.join(LIMITED[kind])}{f', also after {WORST}' if kind != 'no_worse' else ''}"
+        raise InputError(f"{name!r} has no limit of the kind {kind}; choose one of {known}")
     high = 2 if metric == "brier" else 1
-    check_number(limit, name=f"the limit of {name}")
     if not 0 <= limit <= high:
         percent = f"; {limit:g} % is {limit / 100:g}" if high < limit <= 100 and metric != "nll" else ""
         raise InputError(f"the limit of {name} must lie in [0, {high}], not {limit:g}{percent}")
@@ -329,7 +313,7 @@ def _change(metric: str, data: Data, baseline: Data, *, alpha: float) -> Bounds:
         # two intervals at α / 2 each: the difference of their ends is missed with at most α
         new, old = (metric_bounds(metric, rows, alpha=alpha / 2) for rows in (data, baseline))
         return Bounds(new.value - old.value, new.low - old.high, new.high - old.low, new.centre - old.centre, len(data))
-    sign, reach = 1 if LIMITED[metric] == "lower" else -1, 2.0 if metric == "brier" else 1.0
+    sign, reach = 1 if metric in SMALLER else -1, 2.0 if metric == "brier" else 1.0
     rows = sign * (_rows_of_mean(metric, data) - _rows_of_mean(metric, baseline))
     mean = float(rows.mean())
     # of few rows that differ the variance may be that of none

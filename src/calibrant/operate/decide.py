@@ -65,8 +65,6 @@ class CostRule(nn.Module):
 
     def decide(self, predictions: Predictions) -> Tensor:
         """Return the action (N,) of each row, −1 for abstaining; labels are not needed."""
-        if not isinstance(predictions, Predictions):
-            raise InputError(f"decide takes Predictions over all classes, not {type(predictions).__name__}")
         with torch.no_grad():
             return self(predictions.logits)  # type: ignore[no-any-return]
 
@@ -79,7 +77,7 @@ class CostRule(nn.Module):
         Raises:
             InputError: If the rows are not labelled and independent.
         """
-        rows = require_classes(predictions, what="expected_cost", labelled=True)
+        rows = require_classes(predictions, what="expected_cost")
         taken = self._expected(rows.logits).argmin(dim=1).cpu()
         # costs are bounded by the table, so that the bounds of a mean hold at every number of rows
         paid = np.asarray(self.table.cpu()[rows.require_labels().cpu(), taken].numpy())
@@ -90,7 +88,7 @@ class CostRule(nn.Module):
 
     def foreseen_cost(self, predictions: Predictions) -> float:
         """Return the mean cost of the decisions expected by calibrated probabilities of independent rows, without labels."""
-        rows = require_classes(predictions, what="foreseen_cost")
+        rows = require_classes(predictions, what="foreseen_cost", labelled=False)
         return float(self._expected(rows.logits).amin(dim=1).mean())
 
     def extra_repr(self) -> str:

@@ -14,20 +14,19 @@ and of the calibrator, whether it was fitted on these reference rows or on other
 """
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from calibrant._core.check import refuse
 from calibrant._core.config import json_data
 from calibrant._core.notebook import to_html
 from calibrant._core.numerics import row_chunks
 from calibrant.calibrators import Calibrator
 from calibrant.data.predictions import Predictions
-from calibrant.errors import LeakError
+from calibrant.errors import InputError, LeakError
 from calibrant.operate.line import Line
 from calibrant.operate.rows import (
     matched_out_of_fold,
@@ -125,17 +124,17 @@ class Estimate:
 
     def plain(self) -> dict[str, Any]:
         """Return the estimate as JSON data; None becomes null."""
-        return json_data({**asdict(self), "moved": self.moved})  # type: ignore[no-any-return]
+        return {**json_data(self), "moved": self.moved}
 
     def __str__(self) -> str:
         lines = [f"{self.rows:,} rows without labels, {self.reference_rows:,} labelled reference rows"]
-        lines += [f"{line.name:<22}{line.value:.4f} [{line.low:.4f}, {line.high:.4f}]" for line in self.lines]
+        lines += map(str, self.lines)
         if self.nll is None:
-            lines.append("log-loss              not estimated: some labels have probability 0, at which it is infinite")
+            lines.append("log-loss: not estimated, since some labels have probability 0, at which it is infinite")
         if self.moved_p is None:
             lines.append("Without a reference the probabilities are taken to be right: intervals count chance alone.")
         else:
-            lines.append(f"scores                {'moved' if self.moved else 'as before'} (p = {self.moved_p:.3g})")
+            lines.append(f"scores: {'moved' if self.moved else 'as before'} (p = {self.moved_p:.3g})")
         return "\n".join([*lines, *([SHIFTED] if self.moved else []), ASSUMED])
 
 
@@ -169,17 +168,15 @@ def estimate(
     References:
         Białek, Kuberski, Perrakis, Bifet 2024, Estimating Model Performance Under Covariate Shift Without Labels (CBPE).
     """
-    window = _calibrated(require_classes(predictions, what="estimate"), calibrator)
+    window = _calibrated(require_classes(predictions, what="estimate", labelled=False), calibrator)
     known = basis = moved = None
     temperature = 1.0
     if reference is not None:
-        rows = require_classes(reference, what="estimate", name="reference", labelled=True)
+        rows = require_classes(reference, what="estimate")
         known, same = _out_of_fold(rows, calibrator), _calibrated(rows, calibrator)
         if known.classes != window.classes or len(known) < _FEWEST:
-            raise refuse(
-                f"a reference of at least {_FEWEST} rows of {window.classes} classes",
-                f"{len(known)} of {known.classes}",
-                "pass labelled rows of the same model",
+            raise InputError(
+                f"estimate needs a reference of at least {_FEWEST} rows of {window.classes} classes, not {len(known)} of {known.classes}"
             )
         # the basis uses the scores of one calibrator for window and reference; only the residuals are out-of-fold
         scores, own = (row_confidence(data).cpu().numpy() for data in (window, same))
@@ -242,10 +239,9 @@ def _hats(window: Floats, reference: Floats) -> tuple[Floats, Floats]:
     knots = np.unique(np.quantile(reference, np.linspace(0, 1, pieces + 1), method="lower").round(9))
     outside = float(((window < knots[0] - 1e-6) | (window > knots[-1] + 1e-6)).mean())
     if outside > _OUTSIDE:
-        raise refuse(
-            f"confidences within those of the reference, {knots[0]:.4g} to {knots[-1]:.4g}",
-            f"{100 * outside:.3g} % of the rows outside",
-            "label some of these rows and add them to the reference",
+        raise InputError(
+            f"{100 * outside:.3g} % of the rows have confidences outside those of the reference, {knots[0]:.4g} to {knots[-1]:.4g}; "
+            "label some of these rows and add them to the reference"
         )
     window_hats, reference_hats = (
         np.stack([np.interp(scores, knots, row) for row in np.eye(len(knots))], axis=1)

@@ -46,9 +46,4 @@ class Line:
             return ""
         if self.more_rows is None:
             return "the value is too close to the limit for any number of rows to decide"
-        times = self.more_rows / self.n
-        if times >= 100:
-            more = ", more than 100 times these: the limit is too near what the model reaches"
-        else:
-            more = f" ({times:,.2g} times as many as these)" if times >= 2 else ""
-        return f"about {float(f'{self.more_rows:.2g}'):,.0f} more rows would decide{more}"
+        return f"about {float(f'{self.more_rows:.2g}'):,.0f} more rows would decide"

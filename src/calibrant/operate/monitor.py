@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant._core.notebook import to_html
-from calibrant._files import as_path, error_boundary, read_arrays, read_metadata, shown, write_arrays
+from calibrant._files import check_suffix, error_boundary, read_arrays, read_metadata, shown, write_arrays
 from calibrant.calibrators import Calibrator
 from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError, InputError, LeakError
 from calibrant.operate.bounds import share_ends
 from calibrant.operate.evidence import ChangeEvidence, Curves, events_of, since_change
-from calibrant.operate.rows import matched_out_of_fold, require_labelled, require_source, temperature_of
+from calibrant.operate.rows import matched_out_of_fold, require_source, require_window, temperature_of
 
 Floats = NDArray[np.float64]
 
@@ -34,6 +34,7 @@ _AT_ONCE = 0.9  # prior probability that a change, if any, precedes the first ro
 _TYPICAL = 5000.0  # prior median of the number of rows before a later change
 _OPEN = 100  # batches are added to a block while it then has at most this many rows
 _MAX_BLOCKS = 64  # beyond, neighbours are merged
+_FACTS = ("classes", "rows", "accuracy", "temperature", "batches", "peak")  # of the state that are no arrays
 _ROWS, _CONFIDENCE, _EXPECTED, _RIGHT, _WEIGHT = range(5)  # columns of the table of blocks
 
 
@@ -119,7 +120,7 @@ class Monitor:
     """
 
     def __init__(self, reference: Data) -> None:
-        reference = require_labelled(reference, what="a monitor", name="reference")
+        reference = require_window(reference, what="a monitor")
         try:
             if isinstance(reference, Predictions) and reference.fit_check is not None:
                 reference.fit_check()
@@ -136,14 +137,10 @@ class Monitor:
             raise InputError(f"a monitor needs at least {_FEWEST} reference rows, not {len(reference)}")
         temperature = temperature_of(reference) if probs is None else 1.0
         p, happened = events_of(reference, temperature=temperature)
-        curves = Curves.of(p if probs is None else probs[:, : p.shape[1]], happened)
-        accuracy = float(reference.correct.double().mean())
-        self._set(_classes_of(reference), len(reference), accuracy, temperature, curves)
-
-    def _set(self, classes: int, rows: int, accuracy: float, temperature: float, curves: Curves) -> None:
-        self._classes, self._rows, self._accuracy = classes, rows, accuracy
-        self._temperature, self._curves = temperature, curves
-        self._table, self._sums = np.empty((0, _WEIGHT + 1)), np.empty((0, *curves.sums.shape))
+        self._classes, self._rows, self._temperature = _classes_of(reference), len(reference), temperature
+        self._accuracy = float(reference.correct.double().mean())
+        self._curves = Curves.of(p if probs is None else probs[:, : p.shape[1]], happened)
+        self._table, self._sums = np.empty((0, _WEIGHT + 1)), np.empty((0, *self._curves.sums.shape))
         self._batches: tuple[str, ...] = ()
         self._peak = 0.0  # the largest log evidence seen
 
@@ -166,7 +163,7 @@ class Monitor:
             >>> Monitor.from_fit(TemperatureScaling().fit(rows), rows)
             Monitor(0 labels, reference of 1000 rows, quiet)
         """
-        require_labelled(predictions, what="a monitor")
+        require_window(predictions, what="a monitor")
         require_source(calibrator)
         predictions.calibrated_by(calibrator, allow_fit_rows=True)  # refuses one without a fit, or of other classes
         monitor = cls.__new__(cls)
@@ -183,7 +180,7 @@ class Monitor:
         Raises:
             InputError: If the rows do not fit the reference; the state is then unchanged.
         """
-        rows = require_labelled(predictions, what="a monitor")
+        rows = require_window(predictions, what="a monitor")
         if _classes_of(rows) != self._classes:
             kinds = [f"K = {one} classes" if one else "top-label pairs" for one in (self._classes, _classes_of(rows))]
             raise InputError(f"the reference holds predictions with {kinds[0]}, these rows {kinds[1]}")
@@ -233,10 +230,8 @@ class Monitor:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the state as one safetensors file, atomically: if the process is killed, the old or the new file remains."""
-        if as_path(path).suffix != ".safetensors":
-            raise InputError(f"{shown(path)}: the name of a monitor's state must end in .safetensors")
-        names = ("classes", "rows", "accuracy", "temperature", "batches", "peak")
-        facts = {name: getattr(self, f"_{name}") for name in names}
+        check_suffix(path, (".safetensors",), what="a monitor's state")
+        facts = {name: getattr(self, f"_{name}") for name in _FACTS}
         arrays = {**vars(self._curves), "table": self._table, "blocks": self._sums}
         write_arrays(path, arrays, metadata={"format": FORMAT, "state": json.dumps(facts, sort_keys=True)})
 
@@ -247,17 +242,16 @@ class Monitor:
         Raises:
             FileFormatError: If the file is not a monitor's state, or is damaged.
         """
-        if as_path(path).suffix != ".safetensors" or read_metadata(path).get("format") != FORMAT:
+        if read_metadata(path).get("format") != FORMAT:
             raise FileFormatError(f"{shown(path)}: not the state of a monitor")
         with error_boundary("a whole state", f"a broken one in {shown(path)}", "restore it from a copy"):
             facts, arrays = json.loads(read_metadata(path)["state"]), read_arrays(path)
-            curves = Curves(*(arrays[name] for name in ("edges", "lines", "offsets", "slope", "sums")))
             monitor = cls.__new__(cls)
-            monitor._set(facts["classes"], facts["rows"], facts["accuracy"], facts["temperature"], curves)
-            monitor._table, monitor._sums = arrays["table"], arrays["blocks"]
+            vars(monitor).update({f"_{name}": facts[name] for name in _FACTS}, _batches=tuple(facts["batches"]))
+            curves = Curves(*(arrays[name] for name in ("edges", "lines", "offsets", "slope", "sums")))
+            monitor._curves, monitor._table, monitor._sums = curves, arrays["table"], arrays["blocks"]
             if monitor._sums.shape != (len(monitor._table), *curves.offsets.shape, curves.sums.shape[-1]):
                 raise ValueError("its sums are not those of its classes")
-            monitor._batches, monitor._peak = tuple(facts["batches"]), facts["peak"]
         return monitor
 
     def watches(self, other: "Monitor") -> bool:

@@ -7,34 +7,29 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._core.check import refuse
 from calibrant._core.config import renewed
 from calibrant.calibrators import Calibrator, PriorShift
 from calibrant.data.checks import Data, require_independent, require_predictions, require_rows, require_unweighted
 from calibrant.data.pairs import Pairs
 from calibrant.data.predictions import Predictions
+from calibrant.errors import InputError
 
 Floats = NDArray[np.float64]
 FOLDS = 5  # of rows that a calibrator was fitted on
 
 
-def require_window(data: Data, *, what: str, name: str = "predictions") -> Data:
-    """Return ``data`` if it holds rows that are independent and count alike; ``what`` needs them, as its argument ``name``."""
-    return require_independent(require_unweighted(require_rows(data, what=what), what=what), name=name)
-
-
-def require_labelled(data: Data, *, what: str, name: str = "predictions") -> Data:
-    """Return ``data`` if it is a window whose rows have labels."""
-    rows = require_window(data, what=what, name=name)
-    if isinstance(rows, Predictions):
+def require_window(data: Data, *, what: str, labelled: bool = True) -> Data:
+    """Return the rows of ``data`` if they are independent and count alike, and have labels where ``what`` needs them."""
+    rows = require_independent(require_unweighted(require_rows(data, what=what), what=what))
+    if labelled and isinstance(rows, Predictions):
         rows.require_labels()
     return rows
 
 
-def require_classes(data: Data, *, what: str, name: str = "predictions", labelled: bool = False) -> Predictions:
-    """Return ``data`` if it is a window of predictions over all classes, ``labelled`` or not."""
+def require_classes(data: Data, *, what: str, labelled: bool = True) -> Predictions:
+    """Return the rows of ``require_window`` if they are predictions over all classes."""
     rows = require_predictions(data, what=what)
-    (require_labelled if labelled else require_window)(rows, what=what, name=name)
+    require_window(rows, what=what, labelled=labelled)
     return rows
 
 
@@ -50,10 +45,9 @@ def row_confidence(data: Data) -> Tensor:
 def require_source(calibrator: Calibrator) -> None:
     """Raise if ``calibrator`` was adapted to class frequencies other than those of its labelled rows."""
     if any(isinstance(part, PriorShift) and bool((part.offset != 0).any()) for part in calibrator.modules()):
-        raise refuse(
-            "a calibrator for the class frequencies of the reference",
-            "one that was adapted to other class frequencies",
-            "pass labelled rows with these frequencies, or leave the reference out",
+        raise InputError(
+            "the calibrator was adapted to other class frequencies than those of the reference; pass labelled rows with these "
+            "frequencies, or leave the reference out"
         )
 
 

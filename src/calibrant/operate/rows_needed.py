@@ -5,9 +5,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant._core.check import check_count, check_number, refuse
+from calibrant._core.check import check_number
 from calibrant.data.checks import Data
 from calibrant.data.pairs import Pairs
+from calibrant.errors import InputError
 from calibrant.metrics import ECE
 from calibrant.operate.check import DIRECTION
 from calibrant.operate.rows import require_window
@@ -16,7 +17,7 @@ from calibrant.statistics import interval
 Floats = NDArray[np.float64]
 _ATOMS = 100  # quantiles that represent the distribution of the confidence
 _START, _ROUNDS, _SIMULATED = 1000, 3, (100, 20_000)  # rows of the samples drawn
-_LARGEST = 10_000_000
+_LARGEST, _EQUAL = 10_000_000, 1e-12
 
 
 def rows_needed(
@@ -42,7 +43,7 @@ def rows_needed(
         accuracy: In (0, 1), if there are no predictions.
         true_ece: The assumed ECE, in [0, 1): all confidences are too high by this much, as far as possible. Below the limit
             the correct verdict is "pass", above it "fail".
-        draws: Number of simulated checks per number of rows, at least 10.
+        draws: Number of simulated checks per number of rows.
         seed: Same seed, same number.
 
     Raises:
@@ -55,10 +56,6 @@ def rows_needed(
     """
     for name, value in (("ece", ece), ("power", power), ("accuracy", 0.5 if accuracy is None else accuracy)):
         check_number(value, name=name, low=0, high=1, open_low=True, open_high=True)
-    check_number(true_ece, name="true_ece", low=0, high=1, open_high=True)
-    check_count(draws, name="draws", low=10)
-    if true_ece == ece:
-        raise refuse("a true_ece other than the limit", f"{ece:g} for both", "no number of rows decides between equals")
     p = _assumed_confidences(predictions, accuracy)
     truth, rng, rows = _lowered(p, true_ece), np.random.default_rng(seed), _START
     for _ in range(_ROUNDS):
@@ -67,10 +64,10 @@ def rows_needed(
         found = [interval(ECE(), sample, level=1 - 2 * DIRECTION) for sample in samples]
         # how far the deciding bound lies from the truth, in ``power`` of the samples at most
         far = [one.high - true_ece if true_ece < ece else true_ece - one.low for one in found]
-        needed = size * (float(np.quantile(far, power)) / abs(ece - true_ece)) ** 2
+        needed = size * (float(np.quantile(far, power)) / max(abs(ece - true_ece), _EQUAL)) ** 2
         if needed > _LARGEST:
-            raise refuse(
-                f"an ECE that {_LARGEST:,} rows tell from the limit {ece:g}", f"{true_ece:g}", "assume another"
+            raise InputError(
+                f"{_LARGEST:,} rows do not tell a true ECE of {true_ece:g} from the limit {ece:g}; assume another"
             )
         rows = max(1, math.ceil(needed))
     return rows
@@ -84,10 +81,10 @@ def _drawn_pairs(p: Floats, truth: Floats, rows: int, rng: np.random.Generator) 
 def _assumed_confidences(predictions: Data | None, accuracy: float | None) -> Floats:
     """Return equally likely confidences (A,)."""
     if (predictions is None) == (accuracy is None):
-        raise refuse("either predictions or an accuracy to assume", "both or neither", "pass one of them")
+        raise InputError("rows_needed needs either predictions or an accuracy to assume, and not both")
     quantiles = (np.arange(_ATOMS) + 0.5) / _ATOMS
     if accuracy is None:
-        rows = require_window(predictions, what="rows_needed")  # type: ignore[arg-type]
+        rows = require_window(predictions, what="rows_needed", labelled=False)  # type: ignore[arg-type]
         return np.asarray(np.quantile(rows.confidence.cpu().numpy(), quantiles))
     from scipy.special import betaincinv
 
@@ -97,8 +94,8 @@ def _assumed_confidences(predictions: Data | None, accuracy: float | None) -> Fl
 
 def _lowered(p: Floats, ece: float) -> Floats:
     """Return the probabilities (A,) of a correct decision for which confidences ``p`` are too high by ``ece`` on average."""
-    if ece > float(p.mean()) - 1e-9:
-        raise refuse(f"confidences that can have a true ECE of {ece:g}", f"a mean of {p.mean():.3f}", "assume less")
+    if not 0 <= ece <= float(p.mean()) - 1e-9:
+        raise InputError(f"confidences of mean {p.mean():.3f} cannot have a true ECE of {ece:g}; assume less")
     from scipy.optimize import brentq
 
     # lowering all probabilities by m raises the ECE with m, until they reach 0
