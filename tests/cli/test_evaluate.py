@@ -109,16 +109,6 @@ def test_the_options_mean_what_the_arguments_mean(table: Path, run: Run) -> None
     run(f"evaluate scores.csv {TOLD} --by age", code=2, says="scores.csv has no column 'age'. Columns: id")
 
 
-def test_labels_in_a_file_of_their_own(table: Path, run: Run) -> None:
-    frame = polars.read_csv(io.StringIO(TABLE), schema_overrides={"id": polars.String})
-    frame.select("id", "cat", "dog", "fox").write_csv("s.csv")
-    frame.select("id", "truth").reverse().write_csv("y.csv")
-    expected = values(run(f"evaluate scores.csv {TOLD} --draws 0 --json"))
-    columns = "evaluate s.csv --columns cat,dog,fox --kind probs --labels y.csv --label truth"
-    assert values(run(f"{columns} --on id --draws 0 --json")) == expected
-    run(columns, code=2, says="or in another order: id is '059'")
-
-
 def test_splits_of_a_column(run: Run, home: Path) -> None:
     data = Predictions.from_logits(*some_logits(rows=80))
     save_predictions("s.csv", {"val": data[:40], "test": data[40:]})

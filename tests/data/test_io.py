@@ -47,14 +47,14 @@ def test_the_error_is_the_help(write: Write) -> None:
     path = write(SCORES)
     say = "Columns: id, cat, dog, fox, truth. Say --columns A,B,… --label C --kind probs|logits"
     for said, what in (
-        ({}, "which columns are scores"),
-        ({"columns": "cat,dog,fox"}, "whether the scores are probabilities or logits"),
-        ({"columns": "cat,dog,fox", "kind": "probs"}, "which column holds the labels"),
+        (Mapped(), "which columns are scores"),
+        (Mapped("cat,dog,fox"), "whether the scores are probabilities or logits"),
+        (Mapped("cat,dog,fox", kind="probs"), "which column holds the labels"),
     ):
         with pytest.raises(InputError) as caught:
-            read_contents(path, Mapped(**said), labelled=True)
+            read_contents(path, said, labelled=True)
         assert str(caught.value) == f"scores.csv: cannot tell {what}. {say}"
-    wide = write(",".join(f"c{at}" for at in range(99_000)) + "\n" + ",".join("0" for _ in range(99_000)), "wide.csv")
+    wide = write(",".join(f"c{at}" for at in range(99_000)) + "\n" + "0," * 98_999 + "0", "wide.csv")
     with pytest.raises(InputError, match=r"Columns: c0, c1, .*c11, … \(99,000 in all\)\. Say"):
         read(wide)
 

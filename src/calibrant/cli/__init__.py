@@ -12,7 +12,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -49,6 +49,7 @@ class Commands(TyperGroup):
         with warnings.catch_warnings():  # it also puts showwarning back
             warnings.simplefilter("always", CalibrantWarning)
             warnings.showwarning = _once_each()
+            code, sentence = 0, ""
             try:
                 code = super().main(*words, **extra)
                 if code == INTERRUPTED:
@@ -56,17 +57,19 @@ class Commands(TyperGroup):
                 if sys.stdout is not None:
                     sys.stdout.flush()
             except CalibrantError as error:
-                _fail(str(error))
+                code, sentence = USER_ERROR, str(error)
             except OSError as error:
-                _fail(f"cannot read or write {error.filename or 'a file'}: {error.strerror or error!r}")
+                code, reason = USER_ERROR, error.strerror or repr(error)
+                sentence = f"cannot read or write {error.filename or 'a file'}: {reason}"
             except MemoryError:
-                _fail("the data do not fit in memory; evaluate fewer rows or splits at a time")
+                code = USER_ERROR
+                sentence = "the data do not fit in memory; evaluate fewer rows or splits at a time"
             except typer.Abort:  # what the library makes of a KeyboardInterrupt, in some versions by way of the code
-                _fail("stopped before the end; only what was finished is kept", INTERRUPTED)
+                code, sentence = INTERRUPTED, "stopped before the end; only what was finished is kept"
             except Exception as error:
-                if hasattr(error, "format_message"):  # an error of the command-line library
-                    _leave_misused(error)
-                _leave_crashed(error)
+                code, sentence = _explained(error)
+        if sentence:
+            say("error", sentence)
         sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -82,28 +85,20 @@ def _once_each() -> Callable[..., None]:
     return show
 
 
-def _fail(sentence: str, code: int = USER_ERROR) -> NoReturn:
-    say("error", sentence)
-    sys.exit(code)
-
-
-def _leave_misused(error: Any) -> NoReturn:
-    """Leave with the sentence of a wrong call, or with the help where nothing was asked for."""
+def _explained(error: Any) -> tuple[int, str]:
+    """Return code and sentence of a wrong call, an error of the command-line library, or of a crash that no user caused."""
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
-        sys.exit(USER_ERROR)
-    where = f"see {error.ctx.command_path} --help" if getattr(error, "ctx", None) else "see calibrant --help"
-    _fail(f"{error.format_message().rstrip('.').replace('Value error, ', '')}; {where}")
-
-
-def _leave_crashed(error: Exception) -> NoReturn:
-    """Leave with an error that no user caused, in one sentence with the line that raised it."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
+        return USER_ERROR, ""
+    if hasattr(error, "format_message"):
+        where = f"see {error.ctx.command_path if getattr(error, 'ctx', None) else 'calibrant'} --help"
+        return USER_ERROR, f"{error.format_message().rstrip('.').replace('Value error, ', '')}; {where}"
     if os.environ.get("CALIBRANT_TRACEBACK"):
         traceback.print_exception(error)
-    place = f"{Path(last.filename).name}, line {last.lineno}"
-    what = f"Calibrant itself failed with {type(error).__name__}: {error} ({place})"
-    _fail(f"{what}; report it with the output of the same command under CALIBRANT_TRACEBACK=1", CRASH)
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    what = f"{type(error).__name__}: {error} ({Path(last.filename).name}, line {last.lineno})"
+    more = "report it with the output of the same command under CALIBRANT_TRACEBACK=1"
+    return CRASH, f"Calibrant itself failed with {what}; {more}"
 
 
 main = typer.Typer(

@@ -70,7 +70,8 @@ def fit(
     from calibrant.report.model import in_one_line
 
     name = method or (options.OF_LABELS if multilabel else options.AUTO)
-    calibrator: Any = options.make_calibrator(name, features=options.names_in([features]) if features else None)
+    by = options.names_in([features]) if features else []
+    calibrator: Any = options.make_calibrator(name, features=by)
     figures: list[Row] = []
     if not multilabel and options.is_streamed(source):
         options.refuse_streamed(source, features=features)
@@ -80,8 +81,7 @@ def fit(
         with working(f"fitting {source.shown}"):
             calibrator.fit(reading.batches(source))
     else:
-        by = [] if multilabel else options.feature_names(calibrator)
-        contents = reading.contents(source, features=by, several=multilabel)
+        contents = reading.contents(source, features=[] if by == ["all"] else by, several=multilabel)
         split = contents.find(split)
         rows = contents.splits[split]
         if not multilabel and calibrator.needs_features and not rows.features:

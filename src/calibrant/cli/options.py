@@ -176,12 +176,12 @@ def load_calibrator(path: str | None, *, several: bool = False) -> Any:
     return loaded
 
 
-def make_calibrator(name: str, *, features: list[str] | None = None) -> Calibrator:
+def make_calibrator(name: str, *, features: Sequence[str] = ()) -> Calibrator:
     """Return the calibrator of class ``name`` with its defaults; ``auto``, ``temperature``, … are short names.
 
     Args:
         name: Of the class, or one of ``calibrators.SHORT_NAMES``.
-        features: Columns it goes by, or ``["all"]``; None where none are said.
+        features: Columns it goes by, or ``["all"]``.
 
     Raises:
         InputError: If there is none, it needs arguments, or it goes by no features.

@@ -31,15 +31,11 @@ def require_rows(data: Data, *, what: object) -> Data:
         remedy = "make them with Predictions.from_logits(logits, labels) or from_probs(probs, labels)"
         if isinstance(data, MultiLabel):
             remedy = "take .pooled() or .label(name), or use multilabel_panel and label_table"
-        raise refuse(f"Predictions or Pairs for {_purpose(what)}", f"a {type(data).__name__}", remedy)
+        raise refuse(f"Predictions or Pairs for {what}", f"a {type(data).__name__}", remedy)
     if not len(rows := data.counted):
         kind, got = ("row of positive weight", "none") if len(data) else ("row", "a selection of none")
-        raise refuse(f"at least one {kind} for {_purpose(what)}", got, "check how the rows were selected")
+        raise refuse(f"at least one {kind} for {what}", got, "check how the rows were selected")
     return rows
-
-
-def _purpose(what: object) -> str:
-    return what if isinstance(what, str) else shown(what, most=200)
 
 
 def require_predictions(data: Data, *, what: object) -> Predictions:
