@@ -82,7 +82,7 @@ def test_other_events_and_decisions_beside_events_are_refused() -> None:
     events = [Pairs.from_probs([0.9, 0.2, 0.6], y) for y in ([1, 0, 1], [1, 1, 0])]
     with pytest.raises(InputError, match="label 0 and 1 in row 1"):
         compare(*events)
-    with pytest.raises(InputError, match="of one kind"):
+    with pytest.raises(InputError, match="same kind of outcomes"):
         compare(events[0], Pairs.from_top_label([0.9, 0.2, 0.6], [1, 0, 1], [1, 1, 1]))
 
 
@@ -102,7 +102,7 @@ def test_an_infinite_loss_is_not_tested_but_shown() -> None:
 
 
 def test_other_rows_are_refused() -> None:
-    with pytest.raises(InputError, match="same rows, got 10 and 20"):
+    with pytest.raises(InputError, match="same number of rows"):
         compare(model(rows=10), model(rows=20))
     with pytest.raises(InputError, match="same rows in the same order, got label"):
         compare(model(seed=1), model(seed=2))

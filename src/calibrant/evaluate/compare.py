@@ -74,7 +74,14 @@ class Comparison:
         return self.verdict
 
 
-def compare(a: Data, b: Data, *, metrics: Sequence[Metric] | None = None, level: float = 0.95) -> Comparison:
+def compare(
+    a: Data,
+    b: Data,
+    *,
+    metrics: Sequence[Metric] | None = None,
+    names: tuple[str, str] = ("A", "B"),
+    level: float = 0.95,
+) -> Comparison:
     """Compare two models, or two calibrators, on the same rows.
 
     Rows are paired, so that what makes a row hard for both cancels; rows of one group count as one
@@ -88,6 +95,7 @@ def compare(a: Data, b: Data, *, metrics: Sequence[Metric] | None = None, level:
         a: Predictions of A.
         b: Predictions of B for the same rows in the same order.
         metrics: Which; None takes accuracy, log-loss, Brier score and ECE, as far as they apply.
+        names: What the verdict calls them.
         level: Coverage of the intervals; a difference counts if its corrected p-value is below 1 − level.
 
     Raises:
@@ -104,7 +112,7 @@ def compare(a: Data, b: Data, *, metrics: Sequence[Metric] | None = None, level:
     References:
         Holm 1979; Hall 1992 (means); Widmann et al. 2019 (the unbiased squares).
     """
-    return compared(a, b, ("A", "B"), metrics=metrics, level=level)
+    return compare_all({names[0]: a, names[1]: b}, metrics=metrics, level=level)[names]
 
 
 def compare_all(
@@ -133,48 +141,81 @@ def compare_all(
         ('T = 1', 'T = 2')
     """
     check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
-    pairs = {names: _paired_rows(*(models[name] for name in names)) for names in combinations(models, 2)}
-    chosen = {names: _applicable(*pair) if metrics is None else metrics for names, pair in pairs.items()}
-    tests = {names: [_test_if_known(metric, *pairs[names], level=level) for metric in chosen[names]] for names in pairs}
+    pairs, chosen, tests = {}, {}, {}
+    for names in combinations(models, 2):
+        pairs[names] = a, b = _paired_rows(*(models[name] for name in names))
+        known = [*default_metrics(a), *default_metrics(b)]
+        usual = [metric for metric in (Accuracy(), NLL(), Brier(), ECE()) if known.count(metric) == 2]
+        chosen[names] = usual if metrics is None else metrics
+        tests[names] = [_test(metric, a, b, level=level) for metric in chosen[names]]
     # metrics without a test take no part in the correction
     p_values = iter(holm([test.p_value for of in tests.values() for test in of if isinstance(test, PairedTest)]))
     found = {}
     for names, (a, b) in pairs.items():
-        corrected = [
-            replace(one, p_value=next(p_values)) if isinstance(one, PairedTest) else one for one in tests[names]
-        ]
-        rows = [
-            _comparison_row(metric, metric(a), metric(b), test, level=level)
-            for metric, test in zip(chosen[names], corrected, strict=True)
-        ]
-        verdict = verdict_in_words(rows, chosen[names], names, level=level)
+        rows = []
+        for metric, test in zip(chosen[names], tests[names], strict=True):
+            corrected = test if isinstance(test, str) else replace(test, p_value=next(p_values))
+            rows.append(_comparison_row(metric, metric(a), metric(b), corrected, level=level))
+        verdict = _verdict(rows, chosen[names], names, level=level)
         found[names] = Comparison(tuple(rows), verdict, a.count, level)
     return found
 
 
-def compared(
-    a: Data, b: Data, names: tuple[str, str], *, metrics: Sequence[Metric] | None = None, level: float = 0.95
-) -> Comparison:
-    """Return ``compare`` of two models that the verdict calls by ``names``."""
-    return compare_all({names[0]: a, names[1]: b}, metrics=metrics, level=level)[names]
-
-
 def _paired_rows(a: Data, b: Data) -> tuple[Data, Data]:
-    """Return the counted rows of both, which have the groups of either."""
-    _check_same_rows(a, b)
+    """Return the rows of positive weight of both, which have the groups of either.
+
+    Raises:
+        InputError: If they are not the same rows.
+    """
+    for data in (a, b):
+        require_rows(data, what="a comparison")
+    same = {
+        "number of rows": len(a) == len(b),
+        "weights": same_weights(a, b),
+        "groups": a.groups is None or b.groups is None or torch.equal(a.groups.cpu(), b.groups.cpu()),
+        "kind of outcomes": are_events(a) == are_events(b),
+        "classes": getattr(a, "classes", None) == getattr(b, "classes", None) or type(a) is not type(b),
+    }
+    if other := [what for what, alike in same.items() if not alike]:
+        raise InputError(f"A and B with the same {other[0]}", "others", "compare one test set")
+    truth, other_truth = map(_what_happened, (a, b))
+    if truth is not None and other_truth is not None and not torch.equal(truth, other_truth):
+        row = int(torch.nonzero(truth != other_truth)[0])
+        got = f"label {int(truth[row])} and {int(other_truth[row])} in row {row}"
+        raise InputError("A and B on the same rows in the same order", got, "sort them alike")
     if a.groups is None and b.groups is not None:
         a = replace(a, groups=b.groups)
     return a.counted, b.counted
 
 
-def _applicable(a: Data, b: Data) -> list[Metric]:
-    known = [*default_metrics(a), *default_metrics(b)]
-    return [metric for metric in (Accuracy(), NLL(), Brier(), ECE()) if known.count(metric) == 2]
+def same_weights(a: Data, b: Data) -> bool:
+    """Return whether rows have the same weights, or none."""
+    return (a.weights is None) == (b.weights is None) and torch.equal(a.row_weights.cpu(), b.row_weights.cpu())
 
 
-def _test_if_known(metric: Metric, a: Data, b: Data, *, level: float) -> PairedTest | str:
+def _what_happened(data: Data) -> Tensor | None:
+    """Return what happened (N,): the true class or the event; None of decisions without classes."""
+    if are_events(data):
+        return data.y.long().cpu()
+    labels = data.require_labels() if isinstance(data, Predictions) else data.labels
+    return None if labels is None else labels.cpu()
+
+
+def _test(metric: Metric, a: Data, b: Data, *, level: float) -> PairedTest | str:
+    """Return the test of B − A, or why there is none: "" if none is known to hold its level, or losses are infinite."""
     try:
-        return _test(metric, a, b, level=level)
+        if isinstance(metric, Accuracy | Error):
+            return _test_of_decisions(metric, a, b, level=level)
+        if not isinstance(metric, ECE | MeanMetric):
+            return ""
+        if lacking := _lacking(metric, a, b):
+            return lacking
+        if isinstance(metric, ECE):
+            return paired_square_test(metric.cells(a), metric.cells(b), groups=a.groups)
+        difference = (metric.rows(b) - metric.rows(a)).cpu()
+        if not bool(torch.isfinite(difference).all()):
+            return ""
+        return paired_test(difference, groups=a.groups, level=level, weight=a.weights)
     except NoIntervalError as error:  # a single row or group, or too few for the metric's own test
         return str(error)
 
@@ -190,22 +231,6 @@ def _lacking(metric: Metric, a: Data, b: Data) -> str:
     if a.groups is not None:
         return f"{enough} groups with wrong decisions {counted} are needed, {math.floor(seen)} seen; measure on more groups"
     return f"{enough} wrong decisions {counted} are needed, {math.floor(seen)} seen; about {rows:,} rows would do"
-
-
-def _test(metric: Metric, a: Data, b: Data, *, level: float) -> PairedTest | str:
-    """Return the test of B − A, or why there is none: "" if none is known to hold its level, or losses are infinite."""
-    if isinstance(metric, Accuracy | Error):
-        return _test_of_decisions(metric, a, b, level=level)
-    if not isinstance(metric, ECE | MeanMetric):
-        return ""
-    if lacking := _lacking(metric, a, b):
-        return lacking
-    if isinstance(metric, ECE):
-        return paired_square_test(metric.cells(a), metric.cells(b), groups=a.groups)
-    difference = (metric.rows(b) - metric.rows(a)).cpu()
-    if not bool(torch.isfinite(difference).all()):
-        return ""
-    return paired_test(difference, groups=a.groups, level=level, weight=a.weights)
 
 
 def _test_of_decisions(metric: MeanMetric, a: Data, b: Data, *, level: float) -> PairedTest:
@@ -247,23 +272,14 @@ def _comparison_row(metric: Metric, a: float, b: float, test: PairedTest | str, 
     return ComparisonRow(repr(metric), a, b, test.difference, test.low, test.high, test.p_value, winner)
 
 
-def verdict_in_words(
-    rows: Sequence[ComparisonRow], metrics: Sequence[Metric], names: tuple[str, str], *, level: float
-) -> str:
-    """Return the verdict in words: first on calibration, if an ECE is compared, then on the other metrics.
-
-    Args:
-        rows: Of a comparison.
-        metrics: The metric of each row.
-        names: Of the two.
-        level: Of the intervals.
-    """
-    named = list(zip(metrics, rows, strict=True))
-    calibration = next(((metric, row) for metric, row in named if isinstance(metric, ECE)), None)
-    sentences = [] if calibration is None else [_on_calibration(calibration[1], names)]
-    others = [(metric, row) for metric, row in named if (metric, row) != calibration]
-    better = {"a": names, "b": names[::-1]}
-    for side, (winner, loser) in better.items():
+def _verdict(rows: Sequence[ComparisonRow], metrics: Sequence[Metric], names: tuple[str, str], *, level: float) -> str:
+    """Return the verdict in words: first on calibration, if an ECE is compared, then on the other metrics."""
+    others = list(zip(metrics, rows, strict=True))
+    sentences = []
+    if calibration := next((pair for pair in others if isinstance(pair[0], ECE)), None):
+        others.remove(calibration)
+        sentences = [_on_calibration(calibration[1], names)]
+    for side, (winner, loser) in {"a": names, "b": names[::-1]}.items():
         if reasons := [_reason(metric, row, level=level) for metric, row in others if row.winner == side]:
             sentences.append(f"{winner} is better than {loser}: {'; '.join(reasons)}.")
     if even := [type(metric).__name__ for metric, row in others if row.p_value is not None and row.winner is None]:
@@ -288,13 +304,13 @@ def _on_calibration(row: ComparisonRow, names: tuple[str, str]) -> str:
 
 def _reason(metric: Metric, row: ComparisonRow, *, level: float) -> str:
     word = {"higher": "higher", "lower": "lower", "zero": "smaller"}[metric.better]
-    by = f"{word} {type(metric).__name__} by {_number(row.difference)}"
-    if row.low is None or row.high is None:
-        return f"{by} ({shown_p(row.p_value)})"
-    near, far = sorted(map(abs, (row.low, row.high)))
-    near = 0.0 if row.low * row.high < 0 else near  # an interval that holds 0 says nothing of the least size
-    digits = ".4f" if abs(row.difference) >= SMALL else ".2g"
-    return f"{by} ({100 * level:.3g} % interval {near:{digits}} to {far:{digits}}, {shown_p(row.p_value)})"
+    sure = shown_p(row.p_value)
+    if row.low is not None and row.high is not None:
+        near, far = sorted(map(abs, (row.low, row.high)))
+        near = 0.0 if row.low * row.high < 0 else near  # an interval that holds 0 says nothing of the least size
+        digits = ".4f" if abs(row.difference) >= SMALL else ".2g"
+        sure = f"{100 * level:.3g} % interval {near:{digits}} to {far:{digits}}, {sure}"
+    return f"{word} {type(metric).__name__} by {_number(row.difference)} ({sure})"
 
 
 def _number(difference: float) -> str:
@@ -303,35 +319,3 @@ def _number(difference: float) -> str:
 
 def _or(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
-
-
-def same_weights(a: Data, b: Data) -> bool:
-    """Return whether rows have the same weights, or none."""
-    return (a.weights is None) == (b.weights is None) and torch.equal(a.row_weights.cpu(), b.row_weights.cpu())
-
-
-def _check_same_rows(a: Data, b: Data) -> None:
-    for data in (a, b):
-        require_rows(data, what="a comparison")
-    if len(a) != len(b):
-        raise InputError("A and B on the same rows", f"{len(a)} and {len(b)} of them", "compare one test set")
-    if not same_weights(a, b):
-        raise InputError("A and B with the same weights", "others", "compare one test set with its weights")
-    if a.groups is not None and b.groups is not None and not torch.equal(a.groups.cpu(), b.groups.cpu()):
-        raise InputError("A and B with the same groups", "others", "compare one test set with its groups")
-    if are_events(a) != are_events(b):
-        raise InputError("A and B of one kind", "events and decisions", "compare what speaks of the same outcomes")
-    if isinstance(a, Predictions) and isinstance(b, Predictions) and a.classes != b.classes:
-        raise InputError("A and B over the same classes", f"K = {a.classes} and {b.classes}", "compare one task")
-    truth, other = (_what_happened(data) for data in (a, b))
-    if truth is not None and other is not None and not torch.equal(truth, other):
-        row = int(torch.nonzero(truth != other)[0])
-        got = f"label {int(truth[row])} and {int(other[row])} in row {row}"
-        raise InputError("A and B on the same rows in the same order", got, "sort them alike")
-
-
-def _what_happened(data: Data) -> Tensor | None:
-    """Return what happened (N,): the true class or the event; None of decisions without classes."""
-    decided = data.require_labels() if isinstance(data, Predictions) else data.labels
-    known = data.y.long() if are_events(data) else decided
-    return None if known is None else known.cpu()

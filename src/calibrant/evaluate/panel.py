@@ -6,16 +6,15 @@ Where no interval or limit is known to hold, there is none.
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
+from calibrant._core.check import check_count, check_number
 from calibrant._core.notebook import to_html
 from calibrant.binning import EqualMass
 from calibrant.data.checks import Data, require_rows
 from calibrant.data.pairs import Pairs, are_events
 from calibrant.errors import NoIntervalError
 from calibrant.metrics import AURC, ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, DebiasedECE, Metric, SmoothECE
-from calibrant.statistics import interval, null_band
-
-Metrics = Sequence[Metric]
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ def default_metrics(predictions: Data) -> list[Metric]:
 def panel(
     predictions: Data,
     *,
-    metrics: Metrics | None = None,
+    metrics: Sequence[Metric] | None = None,
     uncertainty: bool = True,
     draws: int = 1000,
     seed: int = 0,
@@ -107,21 +106,19 @@ def panel(
         Accuracy(): 0.8 [0.7112, 0.8666]
         ECE(binning=EqualWidth(bins=15), norm=1): 0.002184 [0, 0.09109], limit if calibrated 0.09121
     """
-    predictions = require_rows(predictions, what="the panel")
-    chosen = default_metrics(predictions) if metrics is None else metrics
-    return Panel(_panel_row(metric, predictions, uncertainty, draws=draws, seed=seed, level=level) for metric in chosen)
-
-
-def _panel_row(metric: Metric, data: Data, uncertainty: bool, *, draws: int, seed: int, level: float) -> PanelRow:
-    effective = None if data.weights is None else data.effective_count
-    if not uncertainty:
-        return PanelRow(repr(metric), metric(data), None, None, None, data.count, None, effective)
-    null_high = null_mean = low = high = None
-    if metric.measures_calibration:
-        with suppress(NoIntervalError):  # grouped rows, for most metrics: the row says so by having no limit
-            null = null_band(metric, data, draws=draws, seed=seed, level=level)
-            null_high, null_mean = null.high, null.estimate
-    with suppress(NoIntervalError):  # the row says so by having none
-        found = interval(metric, data, draws=draws, seed=seed, level=level)
-        low, high = found.low, found.high
-    return PanelRow(repr(metric), metric(data), low, high, null_high, data.count, null_mean, effective)
+    data = require_rows(predictions, what="the panel")
+    check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
+    how: dict[str, Any] = {"level": level, "draws": check_count(draws, name="draws"), "seed": seed}
+    panel, effective = Panel(), None if data.weights is None else data.effective_count
+    for metric in default_metrics(data) if metrics is None else metrics:
+        rows, null, found = metric.check(data), None, None
+        # rows in groups, for most metrics, and too few: the row says so by having none
+        with suppress(NoIntervalError):
+            null = metric.null_band(rows, **how) if uncertainty and metric.measures_calibration else None
+        with suppress(NoIntervalError):
+            found = metric.interval(rows, **how) if uncertainty else None
+        ends = (None, None) if found is None else (found.low, found.high)
+        limits = (None, None) if null is None else (null.high, null.estimate)
+        row = PanelRow(repr(metric), metric.measure(rows), *ends, limits[0], data.count, limits[1], effective)
+        panel.append(row)
+    return panel

@@ -108,32 +108,26 @@ def measure(
         draws: Simulation draws for intervals and limits if calibrated; 0 leaves both out.
         group: As in ``Row``.
     """
+    place: dict[str, Any] = {"file": file, "split": split, "calibrator": calibrator, "group": group}
     if isinstance(data, MultiLabel):
-        return rows_of_labels(multilabel_panel(data, draws=draws), file=file, split=split, calibrator=calibrator)
+        names = ("metric", "value", "low", "high", "n", "null_mean")
+        look: dict[str, Any] = {"null_high": None, "percent": False}
+        return [
+            Row(**place, **look, **{name: getattr(one, name) for name in names}, label=one.metric, of_labels=one)
+            for one in multilabel_panel(data, draws=draws)
+        ]
     chosen = default_metrics(data) if metrics is None else metrics
     # two draws are the fewest that a limit can be a quantile of; without draws none is asked for
-    measured = panel(data, metrics=chosen, uncertainty=draws > 0, draws=max(draws, 2))
-    return panel_rows(measured, chosen, file=file, split=split, calibrator=calibrator, group=group)
+    return panel_rows(panel(data, metrics=chosen, uncertainty=draws > 0, draws=max(draws, 2)), chosen, **place)
 
 
-def panel_rows(figures: Sequence[Any], metrics: Sequence[Metric], **place: Any) -> list[Row]:
+def panel_rows(figures: Sequence[PanelRow], metrics: Sequence[Metric], **place: Any) -> list[Row]:
     """Return a row of each figure of a panel, or of streamed rows, at a ``place``: file, split, calibrator and group."""
-    pairs = zip(figures, metrics, strict=True)
-    return [Row(**place, **asdict(one), label=label_of(metric), percent=in_percent(metric)) for one, metric in pairs]
-
-
-def rows_of_labels(figures: Sequence[MultiLabelRow], **place: Any) -> list[Row]:
-    """Return figures over several labels as rows at a ``place``: file, split and calibrator."""
-    names = ("metric", "value", "low", "high", "n", "null_mean")
-    look: dict[str, Any] = {"null_high": None, "percent": False}
-    return [
-        Row(**place, **look, **{name: getattr(x, name) for name in names}, label=x.metric, of_labels=x) for x in figures
-    ]
-
-
-def in_percent(metric: Metric) -> bool:
-    """Return whether tables show ``metric`` in percent."""
-    return metric.bounds == (0.0, 1.0) and metric.notion not in _NOT_PERCENT
+    rows = []
+    for figure, metric in zip(figures, metrics, strict=True):
+        percent = metric.bounds == (0.0, 1.0) and metric.notion not in _NOT_PERCENT
+        rows.append(Row(**place, **asdict(figure), label=label_of(metric), percent=percent))
+    return rows
 
 
 def label_of(value: Any) -> str:
