@@ -129,7 +129,7 @@ def test_several_labels_are_shown_by_their_names(home: Path, run: Run) -> None:
     found = run(f"{line} --json")
     expected = [(one.metric, one.average, pytest.approx(one.value)) for one in multilabel_panel(data, draws=50)]
     assert [(row["metric"], row["average"], row["value"]) for row in found["rows"]] == expected
-    assert {row["label"] for row in found["labels"]} == {"cat", "dog", "owl"}
+    assert {row["name"] for row in found["labels"]} == {"cat", "dog", "owl"}
     assert len(found["worst_label"]) == 1
     assert "owl" in run(line).stdout
     run("evaluate tags.csv --multilabel", code=2, says="cannot tell which columns hold the labels")

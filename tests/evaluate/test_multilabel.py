@@ -10,7 +10,7 @@ from tests.conftest import late
 from calibrant import MultiLabel, Pairs
 from calibrant.errors import InputError, ZeroProbabilityWarning
 from calibrant.evaluate import label_table, multilabel_panel, subgroups
-from calibrant.evaluate.multilabel import MultiLabelRow
+from calibrant.evaluate.panel import PanelRow
 from calibrant.metrics import ECE
 from calibrant.statistics import interval
 from calibrant.statistics.means import mean_interval
@@ -28,7 +28,7 @@ def sample(rows: int = 400, seed: int = 0, *, slope: float = 1.5, missing: float
     return MultiLabel.from_logits(slope * z, y, names=["often", "some", "rare"], **more)
 
 
-def values(data: MultiLabel) -> dict[tuple[str, str], MultiLabelRow]:
+def values(data: MultiLabel) -> dict[tuple[str, str], PanelRow]:
     return {(row.metric, row.average): row for row in multilabel_panel(data, draws=50)}
 
 
@@ -111,10 +111,10 @@ def test_the_table_of_labels_flags_the_one_that_is_off() -> None:
     assert calm.verdict.startswith("No label's gap or calibration error is larger")
     shifted = data.logits + torch.tensor([0.0, 0.8, 0.0])
     found = label_table(MultiLabel.from_logits(shifted, data.labels, names=data.names))
-    assert found.rows[0].label == "some"
+    assert found.rows[0].name == "some"
     assert found.rows[0].p_adjusted < 0.001
     assert "too high by" in str(found)
-    row = next(row for row in found.rows if row.label == "rare")
+    row = next(row for row in found.rows if row.name == "rare")
     pairs = data.label("rare")
     assert (row.n, row.positives) == (len(pairs), int(pairs.y.sum()))
     assert row.gap == pytest.approx(float((pairs.p - pairs.y).mean()), rel=1e-9)
@@ -155,6 +155,6 @@ def test_a_label_with_few_events_is_shown_and_not_tested() -> None:
     z[:, 2] -= 4
     found = label_table(MultiLabel.from_logits(z, data.labels, names=data.names))
     assert len(found.rows) == 3
-    assert found.rows[-1].label == "rare"
+    assert found.rows[-1].name == "rare"
     assert found.rows[-1].p is None
     assert len(found.tested) == 2

@@ -30,7 +30,7 @@ def sample(rows: int = 4000, *, gap: float = 0.0, seed: int = 0, **beside: Any) 
 def test_the_group_that_is_off_comes_first() -> None:
     found = subgroups(sample(gap=0.1))
     worst = found.rows[0]
-    assert worst.group == "site = c"
+    assert worst.name == "site = c"
     assert worst.columns == (("site", "c"),)
     assert worst.low < 0.1 < worst.high
     assert worst.all_low < worst.low < worst.high < worst.all_high
@@ -46,7 +46,7 @@ def test_the_group_that_is_off_comes_first() -> None:
 
 def test_figures_are_those_of_the_rows() -> None:
     data = sample(gap=0.05)
-    row = next(row for row in subgroups(data, ["site"]).rows if row.group == "site = b")
+    row = next(row for row in subgroups(data, ["site"]).rows if row.name == "site = b")
     part = data[torch.from_numpy(np.asarray(data.features["site"]) == "b")]
     assert row.n == len(part)
     assert row.confidence == pytest.approx(float(part.p.mean()), rel=1e-12)
@@ -60,7 +60,7 @@ def test_intersections_go_to_the_depth() -> None:
     found = subgroups(sample(), ["site", "sex"], depth=2)
     assert {len(row.columns) for row in found.rows} == {1, 2}
     assert len(found.rows) == 4 + 2 + 8
-    assert "site = a and sex = 0" in {row.group for row in found.rows}
+    assert "site = a and sex = 0" in {row.name for row in found.rows}
     assert len(subgroups(sample(), ["site", "sex"], depth=1).rows) == 6
 
 
@@ -128,7 +128,7 @@ def test_small_groups_are_left_out_and_counted() -> None:
     data = sample(1000)
     columns = {"x": np.where(np.arange(1000) < 30, "few", "many")}
     found = subgroups(data, columns)
-    assert [row.group for row in found.rows] == ["x = many"]
+    assert [row.name for row in found.rows] == ["x = many"]
     assert found.left_out == 1
     none = subgroups(data, columns, minimum=5000)
     assert (none.rows, none.p_value, none.verdict) == ((), 1.0, "There is no group with enough rows and events.")
@@ -137,7 +137,7 @@ def test_small_groups_are_left_out_and_counted() -> None:
 def test_numbers_are_cut_and_missing_ones_are_a_group() -> None:
     data = sample(2000)
     age = np.where(np.arange(2000) % 5 == 0, np.nan, np.arange(2000) / 10)
-    names = [row.group for row in subgroups(data, {"age": age}, bins=2).rows]
+    names = [row.name for row in subgroups(data, {"age": age}, bins=2).rows]
     assert sorted(names) == ["age = 0.1 to 99.9", "age = 100.1 to 199.9", "age = missing"]
 
 

@@ -232,6 +232,10 @@ def test_rare_events_have_nearly_the_exact_poisson_interval() -> None:
         assert (found.low, found.high) == pytest.approx(tuple(exact), rel=0.02)
 
 
+def test_a_share_of_one_row_has_an_interval() -> None:
+    assert (share_interval(1, 1).low, share_interval(0, 1).high) == pytest.approx((0.05, 0.95), abs=0.01)
+
+
 def test_shares_next_to_0_and_1_are_covered() -> None:
     rates = np.concatenate([np.geomspace(1e-4, 0.05, 400), np.linspace(0.05, 0.5, 400)])
     successes = np.arange(201)

@@ -9,8 +9,7 @@ from torch import nn
 TABLES = {
     "Panel": ("", ("metric", "value", "low", "high", "null_high")),
     "Comparison": ("rows", ("metric", "a", "b", "difference", "low", "high", "p_value")),
-    "Subgroups": ("rows", ("group", "n", "gap", "all_low", "all_high", "p_adjusted")),
-    "LabelTable": ("rows", ("label", "n", "positives", "confidence", "gap", "p_adjusted")),
+    "Subgroups": ("rows", ("name", "n", "positives", "gap", "low", "high", "p_adjusted")),
     "Check": ("lines", ("name", "value", "low", "high", "n", "verdict", "more_rows")),
     "AutoCalibrator": ("evidence.trials", ("name", "gain", "error", "weight")),
     "MultiLabelCalibrator": ("labels_fitted", ("label", "positives", "pooled")),

@@ -19,7 +19,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from calibrant.evaluate.multilabel import LabelTable
+    from calibrant.evaluate.subgroups import Subgroups
     from calibrant.evaluate.tables import Row
 
 MOST_LABELS = 20  # in the table of a terminal
@@ -104,7 +104,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, title: 
 
 
 def print_rows(
-    rows: Sequence[Row], *, notes: Sequence[str] = (), labels: Mapping[Any, LabelTable] | None = None
+    rows: Sequence[Row], *, notes: Sequence[str] = (), labels: Mapping[Any, Subgroups] | None = None
 ) -> None:
     """Print one table for each file, split and group: a line per metric, calibrated beside uncalibrated.
 
@@ -114,11 +114,11 @@ def print_rows(
         labels: Tables of labels by file, split and calibrator.
     """
     limits = False
-    for key, part in groupby(rows, key=lambda row: (row.file, row.split, row.group, row.of_labels and row.calibrator)):
+    for key, part in groupby(rows, key=lambda row: (row.file, row.split, row.group, row.average and row.calibrator)):
         figures = list(part)
-        first, several = figures[0], figures[0].of_labels
+        first, several = figures[0], figures[0].labels
         size = f"n = {first.n:,}" + (f" (effective {first.effective:,.0f})" if first.effective is not None else "")
-        about = [f"{several.labels} labels", "after" * bool(first.calibrator)] if several else []
+        about = [f"{several} labels", "after" * bool(first.calibrator)] if several else []
         limits |= several is None and any(row.low is not None or row.null_high is not None for row in figures)
         header, body = _table_of(figures, limit=several is None)
         print_table(header, body, title=" · ".join(filter(None, [*key[:3], size, *about])))
@@ -148,8 +148,8 @@ def _table_of(rows: Sequence[Row], *, limit: bool) -> tuple[list[str], list[list
 
 
 def _state_of_row(row: Row) -> str:
-    if row.of_labels is not None:
-        return "pooled" if row.of_labels.average == "pooled" else "mean over labels"
+    if row.average is not None:
+        return "pooled" if row.average == "pooled" else "mean over labels"
     return "before" if row.calibrator is None else "after"
 
 
@@ -157,13 +157,13 @@ def _bare_number(row: Row, value: float | None) -> str:
     return row.shown(value).removesuffix(" %")
 
 
-def _label_rows(found: LabelTable) -> list[list[str]]:
+def _label_rows(found: Subgroups) -> list[list[str]]:
     """Return the cells of the labels with the strongest evidence, each with its gap."""
     made = []
     for row in found.rows[:MOST_LABELS]:
         ends = "" if row.low is None or row.high is None else f"{row.low:.4f} … {row.high:.4f}"
         cells = [f"{row.n:,}", f"{row.positives:,}", f"{row.confidence:.4f}", f"{row.gap:+.4f}"]
-        made.append([row.label, *cells, ends, f"{row.ece:.4f}", row.p_shown])
+        made.append([row.name, *cells, ends, f"{row.ece:.4f}", row.p_shown])
     if (more := len(found.rows) - MOST_LABELS) > 0:
         made.append([f"… {more} more (--json shows all)", *[""] * 7])
     return made

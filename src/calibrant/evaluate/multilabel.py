@@ -4,7 +4,7 @@ The labels of one row are never taken for independent: rows, or their groups, ar
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -14,10 +14,11 @@ from torch.nn import functional as F
 
 from calibrant._core.check import refuse
 from calibrant._core.warn import warn_user
+from calibrant.binning import EqualWidth
 from calibrant.data.multilabel import MultiLabel
-from calibrant.data.pairs import Pairs
 from calibrant.errors import NoIntervalError, ZeroProbabilityWarning
-from calibrant.evaluate.subgroups import TestedPart, TestedParts, subgroups
+from calibrant.evaluate.panel import Panel, PanelRow
+from calibrant.evaluate.subgroups import Subgroups, by_evidence, figures_of, subgroups
 from calibrant.metrics import ECE
 from calibrant.statistics import interval, null_band
 from calibrant.statistics.means import Interval, mean_interval
@@ -26,38 +27,10 @@ from calibrant.statistics.paired import holm
 _MIN_UNITS = 10  # rows, or groups, with a positive and with a negative label, as for every interval
 
 
-@dataclass(frozen=True)
-class MultiLabelRow:
-    """One binary metric over all labels; the event of each label is that it is 1.
-
-    Args:
-        metric: "NLL" (nats), "Brier" ((p − y)², 0 to 1), "Bias" (mean probability − frequency) or "ECE" (15 bins of equal width).
-        average: "pooled": over all known labels of all rows, so that frequent labels count most; "macro": the mean over labels.
-        value: Its value.
-        low: Lower end of its interval, or None where none is known to cover.
-        high: Upper end, or None.
-        n: Rows.
-        labels: L.
-        null_mean: Of the macro ECE: its mean over perfectly calibrated models with these probabilities, which finite samples
-            do not reach 0; None for the others.
-        refused: Why there is no interval, or None.
-    """
-
-    metric: str
-    average: Literal["pooled", "macro"]
-    value: float
-    low: float | None
-    high: float | None
-    n: int
-    labels: int
-    null_mean: float | None = None
-    refused: str | None = None
-
-
-def multilabel_panel(
-    predictions: MultiLabel, *, draws: int = 1000, seed: int = 0, level: float = 0.95
-) -> list[MultiLabelRow]:
+def multilabel_panel(predictions: MultiLabel, *, draws: int = 1000, seed: int = 0, level: float = 0.95) -> Panel:
     """Return NLL, Brier, bias and ECE of each label's probability, pooled (micro) and averaged over labels (macro).
+
+    NLL is in nats, Brier (p − y)², 0 to 1, Bias mean probability − frequency, ECE of 15 bins of equal width.
 
     The interval of a mean is Student's t corrected for skewness, of each row's part in the pooled or averaged metric; that of the
     pooled ECE is ``interval(ECE(), predictions.pooled())``. The macro ECE has as many bins as 15 times the labels, of which chance
@@ -81,12 +54,18 @@ def multilabel_panel(
     """
     data = _require_known(predictions)
     none = _few_events(data) if draws else "left out"
-    rows: list[MultiLabelRow] = []
+    rows, labels = Panel(), [data.label(k) for k in range(len(data.names))]
 
-    def add(metric: str, average: Literal["pooled", "macro"], value: float, found: Interval | str, **more: Any) -> None:
-        ends = (None, None) if isinstance(found, str) else (found.low, found.high)
-        more |= {"n": len(data), "labels": len(data.names), "refused": found if isinstance(found, str) else None}
-        rows.append(MultiLabelRow(metric, average, value, *ends, **more))
+    def add(
+        metric: str,
+        average: Literal["pooled", "macro"],
+        value: float,
+        found: Interval | str,
+        null_mean: float | None = None,
+    ) -> None:
+        low, high, refused = (None, None, found) if isinstance(found, str) else (found.low, found.high, None)
+        place: dict[str, Any] = {"n": len(data), "labels": len(labels), "average": average}
+        rows.append(PanelRow(metric, value, low, high, None, null_mean=null_mean, refused=refused, **place))
 
     def of_scores(scores: Tensor) -> Interval | str:
         if none or not bool(torch.isfinite(scores).all()):
@@ -113,7 +92,7 @@ def multilabel_panel(
         add(metric, "pooled", pooled, of_scores(pooled + of_rows))
         add(metric, "macro", macro, of_scores(macro + of_means))
 
-    every, labels = data.pooled(), [data.label(k) for k in range(len(data.names))]
+    every = data.pooled()
     try:
         ends = none or interval(ECE(), every, draws=draws, seed=seed, level=level)
     except NoIntervalError as error:
@@ -162,58 +141,7 @@ def _few_events(data: MultiLabel) -> str:
     return ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LabelRow(TestedPart):
-    """The figures of one label; None where there are too few rows.
-
-    Args:
-        label: Its name.
-        positives: Rows in which it is 1.
-        nll: Mean log-loss in nats.
-        brier: Mean (p − y)².
-        low: Lower end of the gap's interval, for this label alone.
-        high: Upper end.
-        p: Of the gap, if the label were calibrated; two-sided.
-    """
-
-    label: str
-    positives: int
-    nll: float
-    brier: float
-    low: float | None = None
-    high: float | None = None
-    p: float | None = None
-
-    @property
-    def name(self) -> str:
-        """The label."""
-        return self.label
-
-    @property
-    def p_shown(self) -> str:
-        """The adjusted p-value as tables show it."""
-        p = self.p_adjusted
-        return "–" if p is None else "<0.0001" if p < 1e-4 else f"{p:.2g}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class LabelTable(TestedParts[LabelRow]):
-    """What ``label_table`` found.
-
-    Args:
-        rows: One a label.
-        p_value: As in ``TestedParts``.
-        level: As there.
-
-    Examples:
-        >>> LabelTable(rows=(), p_value=1.0, level=0.95).verdict
-        'There is no label with enough rows and events.'
-    """
-
-    unit = "label"
-
-
-def label_table(predictions: MultiLabel, *, minimum: int = 100, seed: int = 0, level: float = 0.95) -> LabelTable:
+def label_table(predictions: MultiLabel, *, minimum: int = 100, seed: int = 0, level: float = 0.95) -> Subgroups:
     """Return the calibration of every label, with one test for the worst of them.
 
     Each label is tested as ``subgroups`` tests a group: its gap, and the gaps of its bins. Holm's method adjusts the p-values for
@@ -233,45 +161,26 @@ def label_table(predictions: MultiLabel, *, minimum: int = 100, seed: int = 0, l
         >>> from calibrant import MultiLabel
         >>> y = [[1, 0]] * 70 + [[0, 1]] * 70 + [[0, 0]] * 60
         >>> found = label_table(MultiLabel.from_probs([[0.35, 0.8]] * 200, y, names=["cat", "dog"]))
-        >>> found.rows[0].label, round(found.rows[0].gap, 2), found.rows[0].p_adjusted < 0.001
+        >>> found.rows[0].name, round(found.rows[0].gap, 2), found.rows[0].p_adjusted < 0.001
         ('dog', 0.45, True)
 
     References:
         Holm 1979.
     """
     data = _require_known(predictions)
-    parts = [data.label(k) for k in range(len(data.names))]
-    tests = [
-        subgroups(pairs, {"label": ["all"] * len(pairs)}, minimum=minimum, draws=100, seed=seed, level=level).rows
-        for pairs in parts
-    ]
-    adjusted = iter(holm([found[0].p_adjusted for found in tests if found]))
-    rows = []
-    for k, (name, pairs, found) in enumerate(zip(data.names, parts, tests, strict=True)):
-        row = _label_row(name, pairs, data[data.known[:, k]], k)
+    rows, tested = [], []
+    for name in data.names:
+        pairs = data.label(name)
+        found = subgroups(
+            pairs, {"label": ["all"] * len(pairs)}, minimum=minimum, draws=100, seed=seed, level=level
+        ).rows
         if found:
-            ends = {end: getattr(found[0], end) for end in ("low", "high", "ece_low", "ece_high", "p", "evidence")}
-            row = replace(row, p_adjusted=next(adjusted), **ends)
-        rows.append(row)
-    # what was not tested has no order by evidence
-    rows.sort(key=lambda row: (row.p_adjusted is None, row.p_adjusted, row.p, -abs(row.gap)))
-    smallest = min((row.p_adjusted for row in rows if row.p_adjusted is not None), default=1.0)
-    return LabelTable(rows=tuple(rows), p_value=smallest, level=level)
-
-
-def _label_row(name: str, pairs: Pairs, rows: MultiLabel, k: int) -> LabelRow:
-    """Return what is shown of a label, tested or not; ``rows`` are those of ``pairs``, label ``k`` among others."""
-    weight = pairs.row_weights / pairs.row_weights.sum()
-    confidence, rate = float(weight @ pairs.p), float(weight @ pairs.y)
-    nll, brier, gap = (float((weight * terms[:, k]).sum()) for terms in label_terms(rows).values())
-    return LabelRow(
-        label=name,
-        n=len(pairs),
-        positives=int(pairs.y.sum()),
-        confidence=confidence,
-        rate=rate,
-        gap=gap,
-        nll=nll,
-        brier=brier,
-        ece=ECE()(replace(pairs, groups=None)),
+            tested.append(replace(found[0], name=name, columns=(), all_low=math.nan, all_high=math.nan))
+        else:
+            table = EqualWidth(15).table(pairs.p, pairs.y, weight=pairs.weights)
+            rows.append(figures_of(name, table, n=len(pairs), positives=int(pairs.y.sum())))
+    adjusted = holm([row.p_adjusted for row in tested if row.p_adjusted is not None])
+    rows += [replace(row, p_adjusted=p) for row, p in zip(tested, adjusted, strict=True)]
+    return Subgroups(
+        rows=tuple(sorted(rows, key=by_evidence)), p_value=min(adjusted, default=1.0), level=level, unit="label"
     )

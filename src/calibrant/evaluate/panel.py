@@ -6,7 +6,7 @@ Where no interval or limit is known to hold, there is none.
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from calibrant._core.check import check_count, check_number
 from calibrant._core.notebook import to_html
@@ -31,6 +31,10 @@ class PanelRow:
         n: Rows.
         null_mean: The mean over perfectly calibrated models with these probabilities, or None likewise.
         effective: Rows of equal weight that would vary as much as weighted rows; None without weights.
+        average: Of several labels a row "pooled": over all known labels of all rows, so that frequent labels count most; or "macro":
+            the mean over labels. None of one class a row.
+        labels: L, likewise.
+        refused: Of several labels a row why there is no interval.
     """
 
     metric: str
@@ -41,6 +45,9 @@ class PanelRow:
     n: int
     null_mean: float | None = None
     effective: float | None = None
+    average: Literal["pooled", "macro"] | None = None
+    labels: int | None = None
+    refused: str | None = None
 
     def __str__(self) -> str:
         ends = "" if self.low is None or self.high is None else f" [{self.low:.4g}, {self.high:.4g}]"
@@ -117,8 +124,8 @@ def panel(
             null = metric.null_band(rows, **how) if uncertainty and metric.measures_calibration else None
         with suppress(NoIntervalError):
             found = metric.interval(rows, **how) if uncertainty else None
-        ends = (None, None) if found is None else (found.low, found.high)
-        limits = (None, None) if null is None else (null.high, null.estimate)
-        row = PanelRow(repr(metric), metric.measure(rows), *ends, limits[0], data.count, limits[1], effective)
-        panel.append(row)
+        low, high = (None, None) if found is None else (found.low, found.high)
+        limit, mean = (None, None) if null is None else (null.high, null.estimate)
+        figure = PanelRow(repr(metric), metric.measure(rows), low, high, limit, data.count, mean, effective)
+        panel.append(figure)
     return panel

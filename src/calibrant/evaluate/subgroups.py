@@ -5,12 +5,11 @@ numbers with the groups' own correlations.
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -44,93 +43,84 @@ _INFINITE = 40.0  # |z| beyond 38 has p = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class TestedPart(ABC):
-    """The figures that a group of rows and a label have in common.
+class Subgroup:
+    """One group of rows, or the rows of one of several labels; what is None was not tested.
 
     Args:
+        name: What its rows have in common, in words; or the label.
+        columns: Of a group the same as pairs of column and category.
         n: Rows; counted rows as often as they are counted.
+        positives: Those with the event.
         confidence: Mean probability of the event.
         rate: Its frequency.
         gap: confidence − rate, the calibration in the large: positive where the model is over-confident.
-        ece: Calibration error within the part, in 15 bins of equal width.
+        low: Lower end of the gap's interval, for this group alone.
+        high: Upper end.
+        all_low: Lower end of an interval that holds for all groups at once; NaN of labels.
+        all_high: Upper end, likewise.
+        ece: Calibration error within the group, in 15 bins of equal width.
         ece_low: Lower end of its interval, or None where none is known to cover.
         ece_high: Upper end, or None.
-        p_adjusted: For the worst of all parts: below 0.05 in at most 5 % of calibrated models for any part; None where too few rows are
-            to be tested. It is the smaller of the gap's, with four fifths of the level, and of that of the bins within the part, with
-            one fifth.
+        p: Of the gap, if the group were calibrated; two-sided.
+        p_adjusted: For the worst of all: below 0.05 in at most 5 % of calibrated models for any group. It is the smaller of the gap's,
+            with four fifths of the level, and of that of the bins within the group, with one fifth.
         evidence: Which of them it is: "gap", or "shape" of bins that are off though the mean may be right.
     """
 
+    name: str
+    columns: Names = ()
     n: int
+    positives: int
     confidence: float
     rate: float
     gap: float
+    low: float | None = None
+    high: float | None = None
+    all_low: float = math.nan
+    all_high: float = math.nan
     ece: float
     ece_low: float | None = None
     ece_high: float | None = None
+    p: float | None = None
     p_adjusted: float | None = None
     evidence: Literal["gap", "shape"] = "gap"
 
     @property
-    @abstractmethod
-    def name(self) -> str:
-        """What it is called."""
+    def p_shown(self) -> str:
+        """The adjusted p-value as tables show it."""
+        p = self.p_adjusted
+        return "–" if p is None else "<0.0001" if p < 1e-4 else f"{p:.2g}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subgroup(TestedPart):
-    """One group of rows.
+class Subgroups:
+    """Groups of rows, or labels, and one test for the worst of them.
 
     Args:
-        group: What its rows have in common, in words.
-        columns: The same as pairs of column and category.
-        low: Lower end of the gap's interval, for this group alone.
-        high: Upper end.
-        all_low: Lower end of an interval that holds for all groups at once.
-        all_high: Upper end.
-        p: Of the gap, if the group were calibrated; two-sided.
-        p_adjusted: As in ``TestedPart``.
-    """
-
-    group: str
-    columns: tuple[tuple[str, str], ...]
-    low: float
-    high: float
-    all_low: float
-    all_high: float
-    p: float
-    p_adjusted: float
-
-    @property
-    def name(self) -> str:
-        """The group in words."""
-        return self.group
-
-
-P = TypeVar("P", bound=TestedPart)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TestedParts(Generic[P]):
-    """Parts of the rows, and one test for the worst of them.
-
-    Args:
-        rows: One a part, the strongest evidence first; then those with too few rows or expected events to be tested.
-        p_value: Of the worst part: that none is worse calibrated than chance.
+        rows: One a group, the strongest evidence first; then labels with too few rows or expected events to be tested.
+        p_value: Of the worst group: that none is worse calibrated than chance.
         level: Of the intervals.
+        event: What the probabilities are of.
+        left_out: Groups with too few rows or expected events to say anything about.
+        unit: What one of ``rows`` is.
+
+    Examples:
+        >>> Subgroups(rows=()).verdict
+        'There is no group with enough rows and events.'
     """
 
-    rows: tuple[P, ...]
-    p_value: float
-    level: float
-
-    unit = "part"  # what the verdict calls one
+    rows: tuple[Subgroup, ...]
+    p_value: float = 1.0
+    level: float = 0.95
+    event: str = ""
+    left_out: int = 0
+    unit: Literal["group", "label"] = "group"
 
     _repr_html_ = to_html
 
     @property
-    def tested(self) -> tuple[P, ...]:
-        """The parts that were tested."""
+    def tested(self) -> tuple[Subgroup, ...]:
+        """The groups that were tested."""
         return tuple(row for row in self.rows if row.p_adjusted is not None)
 
     @property
@@ -157,28 +147,6 @@ class TestedParts(Generic[P]):
 
     def __str__(self) -> str:
         return self.verdict
-
-
-@dataclass(frozen=True, kw_only=True)
-class Subgroups(TestedParts[Subgroup]):
-    """What ``subgroups`` found.
-
-    Args:
-        rows: One a group.
-        p_value: As in ``TestedParts``.
-        level: As there.
-        event: What the probabilities are of.
-        left_out: Groups with too few rows or expected events to say anything about.
-
-    Examples:
-        >>> Subgroups(rows=(), event="the decision is right", p_value=1.0, left_out=0, level=0.95).verdict
-        'There is no group with enough rows and events.'
-    """
-
-    event: str
-    left_out: int
-
-    unit = "group"
 
 
 def subgroups(
@@ -225,7 +193,7 @@ def subgroups(
         >>> from calibrant import Pairs
         >>> p, y = [0.7] * 400, [1] * 140 + [0] * 60 + [1] * 90 + [0] * 110
         >>> found = subgroups(Pairs.from_probs(p, y), {"site": ["a"] * 200 + ["b"] * 200})
-        >>> found.rows[0].group, round(found.rows[0].gap, 2), found.rows[0].p_adjusted < 0.001
+        >>> found.rows[0].name, round(found.rows[0].gap, 2), found.rows[0].p_adjusted < 0.001
         ('site = b', 0.25, True)
 
     References:
@@ -243,16 +211,31 @@ def subgroups(
     known = [_Group(names, rows, pairs) for names, rows in parts]
     groups = [one for one in known if len(one.rows) >= minimum and one.enough]
     if not groups:
-        return Subgroups(rows=(), event=event, p_value=1.0, left_out=len(known), level=level)
+        return Subgroups(rows=(), event=event, left_out=len(known), level=level)
     covariance = _covariance(groups, pairs)
     largest = _largest_drawn(covariance, draws=draws, seed=seed)
     found = [
         _subgroup(one, variance, largest, count=len(groups), level=level)
         for one, variance in zip(groups, np.diag(covariance).tolist(), strict=True)
     ]
-    ranked = sorted(found, key=lambda row: (row.p_adjusted, row.p, -abs(row.gap)))
+    ranked = sorted(found, key=by_evidence)
     left_out = len(known) - len(groups)
-    return Subgroups(rows=tuple(ranked), event=event, p_value=ranked[0].p_adjusted, left_out=left_out, level=level)
+    return Subgroups(
+        rows=tuple(ranked), event=event, p_value=ranked[0].p_adjusted or 0.0, left_out=left_out, level=level
+    )
+
+
+def by_evidence(row: Subgroup) -> tuple[bool, float, float, float]:
+    """Return the key that sorts the strongest evidence first; what was not tested has none."""
+    p_adjusted, p = (math.inf if p is None else p for p in (row.p_adjusted, row.p))
+    return row.p_adjusted is None, p_adjusted, p, -abs(row.gap)
+
+
+def figures_of(name: str, table: BinTable, *, n: int, positives: int) -> Subgroup:
+    """Return the figures of ``n`` rows with this bin table, without a test."""
+    p, y = float(table.sum_p.sum()) / table.mass, float(table.sum_y.sum()) / table.mass
+    gap = float((table.sum_p - table.sum_y).sum()) / table.mass
+    return Subgroup(name=name, n=n, positives=positives, confidence=p, rate=y, gap=gap, ece=table.error())
 
 
 def _pairs_and_event(data: Data) -> tuple[Pairs, str]:
@@ -450,21 +433,17 @@ def _subgroup(group: _Group, variance: float, largest: Floats, *, count: int, le
         with suppress(NoIntervalError):
             found = interval(ECE(_BINS), group.pairs, level=level)
             ece_low, ece_high = found.low, found.high
-    return Subgroup(
-        n=len(group.rows),
-        confidence=float(table.sum_p.sum()) / table.mass,
-        rate=float(table.sum_y.sum()) / table.mass,
-        gap=group.gap,
-        ece=table.error(),
-        ece_low=ece_low,
-        ece_high=ece_high,
-        p_adjusted=min(by_gap, by_shape, 1.0),
-        evidence="gap" if by_gap <= by_shape else "shape",
-        group=" and ".join(f"{column} = {value}" for column, value in group.names),
+    name = " and ".join(f"{column} = {value}" for column, value in group.names)
+    return replace(
+        figures_of(name, table, n=len(group.rows), positives=int(group.pairs.y.sum())),
         columns=group.names,
         low=low,
         high=high,
         all_low=all_low,
         all_high=all_high,
+        ece_low=ece_low,
+        ece_high=ece_high,
         p=p,
+        p_adjusted=min(by_gap, by_shape, 1.0),
+        evidence="gap" if by_gap <= by_shape else "shape",
     )

@@ -9,7 +9,7 @@ from typing import Any
 from calibrant._core.config import json_data
 from calibrant.data.checks import Data
 from calibrant.data.multilabel import MultiLabel
-from calibrant.evaluate.multilabel import MultiLabelRow, multilabel_panel
+from calibrant.evaluate.multilabel import multilabel_panel
 from calibrant.evaluate.panel import PanelRow, default_metrics, panel
 from calibrant.metrics import Metric
 
@@ -28,7 +28,6 @@ class Row(PanelRow):
         label: The metric's short name, for tables.
         percent: Whether tables show it in percent.
         group: Subgroup of the split, such as "region=EU", or None for the whole split.
-        of_labels: For rows with several labels, the figure over them ("pooled", or "macro": the mean over labels); else None.
     """
 
     file: str
@@ -37,15 +36,14 @@ class Row(PanelRow):
     label: str
     percent: bool
     group: str | None = None
-    of_labels: MultiLabelRow | None = None
 
     def plain(self) -> dict[str, Any]:
         """Return the row as JSON data: values are fractions; missing and non-finite ones are None."""
-        names = ("file", "split", "calibrator", "metric", "value", "low", "high", "null_high", "n")
-        # absent unless rows have them: the keys of plain files stay as they were
-        beside = {name: held for name in ("group", "effective") if (held := getattr(self, name)) is not None}
-        several = {} if self.of_labels is None else json_data(self.of_labels)
-        return several | {name: json_data(getattr(self, name)) for name in names} | beside
+        names = ["file", "split", "calibrator", "metric", "value", "low", "high", "null_high", "n"]
+        if self.average is not None:
+            names += ["average", "labels", "refused", "null_mean"]
+        names += [name for name in ("group", "effective") if getattr(self, name) is not None]
+        return {name: json_data(getattr(self, name)) for name in names}
 
     def shown(self, value: float | None) -> str:
         """Return ``value``, one of this row's numbers, formatted with its unit."""
@@ -110,12 +108,8 @@ def measure(
     """
     place: dict[str, Any] = {"file": file, "split": split, "calibrator": calibrator, "group": group}
     if isinstance(data, MultiLabel):
-        names = ("metric", "value", "low", "high", "n", "null_mean")
-        look: dict[str, Any] = {"null_high": None, "percent": False}
-        return [
-            Row(**place, **look, **{name: getattr(one, name) for name in names}, label=one.metric, of_labels=one)
-            for one in multilabel_panel(data, draws=draws)
-        ]
+        figures = multilabel_panel(data, draws=draws)
+        return [Row(**place, **asdict(one), label=one.metric, percent=False) for one in figures]
     chosen = default_metrics(data) if metrics is None else metrics
     # two draws are the fewest that a limit can be a quantile of; without draws none is asked for
     return panel_rows(panel(data, metrics=chosen, uncertainty=draws > 0, draws=max(draws, 2)), chosen, **place)

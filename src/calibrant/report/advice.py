@@ -18,11 +18,12 @@ from calibrant.data.checks import Data
 from calibrant.data.multilabel import MultiLabel
 from calibrant.data.pairs import Pairs
 from calibrant.errors import NoIntervalError
-from calibrant.evaluate.multilabel import LabelTable, label_terms
+from calibrant.evaluate.multilabel import label_terms
+from calibrant.evaluate.subgroups import Subgroups
 from calibrant.evaluate.tables import Row
 from calibrant.metrics import NLL
 from calibrant.plot.diagrams import Diagram
-from calibrant.report.groups import Audit, correction_by, name_of, off_in
+from calibrant.report.groups import Audit, correction_by, off_in
 from calibrant.report.model import Model
 from calibrant.report.state import State
 from calibrant.report.wording import listed, lower_first, points, signed, too_high_or_low
@@ -64,7 +65,7 @@ def verdicts_of(
         margin: ECE, or gap of a label or group, above which an error is large in practice, in (0, 1).
     """
     if audit is not None and label is not None:
-        tables = [table for table in (audit.before, audit.after) if isinstance(table, LabelTable)]
+        tables = [table for table in (audit.before, audit.after) if table is not None]
         return [_verdict_on_labels(table, label, margin=margin) for table in tables]
     verdicts = []
     for state in states:
@@ -144,13 +145,13 @@ def _verdict_with_groups(average: Verdict, model: Model, audit: Audit, *, margin
     put_right = audit.after is not None and not audit.off_by and not isinstance(model.calibrator, BY_GROUP)
     if worst is None or abs(worst.gap) < margin or put_right:
         return average
-    clear = f"Probabilities are {too_high_or_low(worst.gap)} for {name_of(worst)}"
+    clear = f"Probabilities are {too_high_or_low(worst.gap)} for {worst.name}"
     if average.state in ("calibrated", "unclear", "small"):
         return Verdict("large", f"{clear}, though not far off on average", f"Overall: {average.detail}")
     return Verdict(average.state, f"{clear}; overall {lower_first(average.headline)}", average.detail)
 
 
-def _verdict_on_labels(table: LabelTable, worst: str, *, margin: float) -> Verdict:
+def _verdict_on_labels(table: Subgroups, worst: str, *, margin: float) -> Verdict:
     """Return the verdict on several labels by their joint test; ``worst`` is the label that the page shows."""
     off, tested = off_in(table), len(table.tested)
     if not off:
@@ -158,7 +159,7 @@ def _verdict_on_labels(table: LabelTable, worst: str, *, margin: float) -> Verdi
             f"No label of {tested} is significantly off" if tested else "Too few rows or events to test any label"
         )
         return Verdict("unclear", headline, table.verdict)
-    gap = next(row.gap for row in off if name_of(row) == worst)
+    gap = next(row.gap for row in off if row.name == worst)
     headline = f"Probabilities are {too_high_or_low(gap)} for {worst!r}: significant"
     if len(off) > 1:  # the others may be off in another direction, or in single ranges alone
         headline = f"{len(off)} of {tested} labels are significantly off; the largest mean gap: {too_high_or_low(gap)} for {worst!r}"

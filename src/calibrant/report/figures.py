@@ -8,7 +8,6 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-from calibrant.evaluate.subgroups import Subgroup
 from calibrant.plot.diagrams import Diagram, diagram_of
 from calibrant.plot.drawing import DOTS, draw_diagram, draw_dots, draw_histogram, draw_isotonic
 from calibrant.plot.style import Palette, finish
@@ -75,21 +74,18 @@ def panel_picture(caption: str, diagram: Diagram, *, event: bool = False) -> Pic
 
 def groups_picture(audit: Audit) -> Picture:
     """Return the gaps of the groups with the strongest evidence, before and after calibration, with intervals for all at once."""
-    before, after = (
-        {row.group: row for row in found.rows if isinstance(row, Subgroup)} if found else {}
-        for found in (audit.before, audit.after)
-    )
+    before, after = ({row.name: row for row in found.rows} if found else {} for found in (audit.before, audit.after))
     shown = [*before.values()][:FIRST]
     height = 1.1 + 0.42 * len(shown)
     ax = _bare(WIDTH, height).add_axes((0.36, 0.72 / height, 0.6, 1 - 1.1 / height))
     ax.axvline(0, color=PLACEHOLDERS.faint, linewidth=1, linestyle="--")
     looks = [(before, "before", "D", PLACEHOLDERS.bad, -0.14), (after, "after", "o", PLACEHOLDERS.good, 0.14)]
     for found, when, marker, colour, shift in looks[: 1 + bool(after)]:
-        rows = [(place + shift, found[row.group]) for place, row in enumerate(shown) if row.group in found]
+        rows = [(place + shift, found[row.name]) for place, row in enumerate(shown) if row.name in found]
         ends = [[row.gap - row.all_low for _, row in rows], [row.all_high - row.gap for _, row in rows]]
         gaps, places = [row.gap for _, row in rows], [place for place, _ in rows]
         ax.errorbar(gaps, places, xerr=ends, fmt=marker, color=colour, markersize=6, linewidth=1.4, label=when)
-    names = [" ".join(row.group.split()) for row in shown]  # of a long name both ends, by which names differ
+    names = [" ".join(row.name.split()) for row in shown]  # of a long name both ends, by which names differ
     ax.set_yticks(range(len(shown)), [x if len(x) <= _LONGEST else f"{x[:8]}…{x[8 - _LONGEST + 1 :]}" for x in names])
     ax.set_ylim(len(shown) - 0.4, -0.6)
     if after:

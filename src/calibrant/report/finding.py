@@ -14,11 +14,10 @@ from calibrant.calibrators import AutoCalibrator, Calibrator, MultiLabelCalibrat
 from calibrant.calibrators.auto import Evidence
 from calibrant.data.multilabel import MultiLabel
 from calibrant.data.predictions import Predictions
-from calibrant.evaluate.multilabel import LabelTable
 from calibrant.metrics import Accuracy
 from calibrant.plot.diagrams import Diagram
 from calibrant.report.advice import MARGIN, Advice, Gain, Verdict, advice_of, gains_of, verdicts_of
-from calibrant.report.groups import Audit, audit_of, name_of, off_in
+from calibrant.report.groups import Audit, audit_of, off_in
 from calibrant.report.model import Model, fingerprint
 from calibrant.report.state import Event, State, state_of
 from calibrant.report.wording import percent
@@ -116,9 +115,9 @@ def diagnose(model: Model, *, draws: int = 1000, margin: float = MARGIN) -> Find
         margin: As in ``write_report``.
     """
     audit, label = audit_of(model), None
-    if audit is not None and isinstance(audit.before, LabelTable):
+    if audit is not None and audit.before is not None and audit.before.unit == "label":
         # that of the largest mean gap: of those that are off, else of all
-        label = name_of(audit.worst or max(audit.before.rows, key=lambda row: abs(row.gap)))
+        label = (audit.worst or max(audit.before.rows, key=lambda row: abs(row.gap))).name
     datas = [model.before] if model.after is None else [model.before, model.after]
     states = [state_of(model, data, draws=draws, label=label) for data in datas]
     verdicts = verdicts_of(model, states, audit, label, margin=margin)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -11,12 +11,8 @@ from calibrant.data.checks import Data
 from calibrant.data.multilabel import MultiLabel
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate import label_table, subgroups
-from calibrant.evaluate.multilabel import LabelRow, LabelTable
 from calibrant.evaluate.subgroups import Subgroup, Subgroups
 from calibrant.report.model import Model
-
-Parts: TypeAlias = Subgroups | LabelTable
-Part: TypeAlias = Subgroup | LabelRow
 
 MINIMUM = 100  # fewest rows of a group
 MOST_NAMES = 200  # categories of a column of text, beyond which nobody asked for it: names, addresses
@@ -35,31 +31,27 @@ class Audit:
     """
 
     columns: tuple[str, ...]
-    before: Parts | None
-    after: Parts | None = None
+    before: Subgroups | None
+    after: Subgroups | None = None
     notes: tuple[str, ...] = ()
     off_by: tuple[str, ...] = ()
 
     @property
-    def last(self) -> Parts | None:
+    def last(self) -> Subgroups | None:
         """The parts after calibration, or before it without a calibrator."""
         return self.after or self.before
 
     @property
-    def worst(self) -> Part | None:
+    def worst(self) -> Subgroup | None:
         """The part of the largest mean gap before calibration among those that are off; None if none is."""
         return max(off_in(self.before), key=lambda part: abs(part.gap), default=None)
 
 
-def off_in(found: Parts | None) -> list[Part]:
+def off_in(found: Subgroups | None) -> list[Subgroup]:
     """Return the parts that are further off than chance explains, by the test that accounts for their number."""
-    parts: Sequence[Part] = () if found is None else found.rows
-    return [part for part in parts if part.p_adjusted is not None and part.p_adjusted < 1 - found.level]  # type: ignore[union-attr]
-
-
-def name_of(part: Part) -> str:
-    """Return what a group or a label is called."""
-    return part.group if isinstance(part, Subgroup) else part.label
+    if found is None:
+        return []
+    return [part for part in found.rows if part.p_adjusted is not None and part.p_adjusted < 1 - found.level]
 
 
 def audit_of(model: Model) -> Audit | None:
@@ -106,7 +98,7 @@ def audit_groups(before: Data, after: Data | None, columns: Any, *, named: bool 
         if named and isinstance(error, InputError):
             raise
         return Audit(names, None, notes=(*notes, f"Groups are not tested: {error}."))
-    off_by = dict.fromkeys(name for row in off_in(second) if isinstance(row, Subgroup) for name, _ in row.columns)
+    off_by = dict.fromkeys(name for row in off_in(second) for name, _ in row.columns)
     return Audit(names, first, second, notes, tuple(off_by))
 
 

@@ -12,12 +12,11 @@ from calibrant.data.multilabel import MultiLabel
 from calibrant.data.pairs import are_events
 from calibrant.errors import InputError
 from calibrant.evaluate.compare import Comparison, compare_all
-from calibrant.evaluate.subgroups import Subgroup
 from calibrant.plot.diagrams import diagram_from, diagram_of
 from calibrant.plot.drawing import lower_limit
 from calibrant.report.figures import groups_picture, panel_picture, state_picture
 from calibrant.report.finding import Finding
-from calibrant.report.groups import MINIMUM, name_of, off_in
+from calibrant.report.groups import MINIMUM, off_in
 from calibrant.report.model import Block, Claims, Picture, Section, Table
 from calibrant.report.state import BINNING, FEWEST, Event, excludes
 from calibrant.report.wording import listed, lower_first, percent, signed
@@ -104,7 +103,7 @@ def panel_section(found: Finding) -> Section:
         last = states[-1]
         # what a calibrated model shows by chance asks for nothing
         within = last.null_high is not None and not last.significant
-        over = "" if last.of_labels is None else f", {last.of_labels.average}"
+        over = "" if last.average is None else f", {last.average}"
         todo = WITHIN_CHANCE if within else TO_DO.get(last.label.split("(")[0], "")
         limits = last.limits or last.shown(last.null_mean)
         rows.append((last.label + over, [row.value_and_interval for row in states], limits, todo))
@@ -178,16 +177,16 @@ def parts_section(found: Finding, *, panels: int) -> Section | None:
         ]
     blocks: list[Block] = [*verdicts]
     if last is not None and last.rows:
-        first = {name_of(part): part for part in audit.before.rows} if audit.before else {}
+        first = {part.name: part for part in audit.before.rows} if audit.before else {}
         rows = []
         for part in last.rows[:MOST_ROWS]:
-            low, high = (part.all_low, part.all_high) if isinstance(part, Subgroup) else (part.low, part.high)
+            low, high = (part.low, part.high) if several else (part.all_low, part.all_high)
             ends = "" if low is None or high is None else f"{signed(100 * low)} to {signed(100 * high)}"
-            old = first.get(name_of(part))
+            old = first.get(part.name)
             before = [] if audit.after is None else ["" if old is None else signed(100 * old.gap)]
             means = [percent(part.confidence), percent(part.rate), *before, signed(100 * part.gap), ends]
             p = "–" if part.p_adjusted is None else shown_p(part.p_adjusted).removeprefix("p = ").removeprefix("p ")
-            rows.append([name_of(part), f"{part.n:,}", *means, percent(part.ece), p])
+            rows.append([part.name, f"{part.n:,}", *means, percent(part.ece), p])
         unit, ends = ("label", "95 %") if several else ("group", "95 %, all at once")
         gap = ["gap"] if audit.after is None else ["gap before", "gap after"]
         header = [unit, "rows", "mean probability", "frequency", *gap, ends, "ECE", f"p, all {unit}s"]
@@ -199,8 +198,8 @@ def parts_section(found: Finding, *, panels: int) -> Section | None:
         blocks.append(Table(f"{many} {unit}s, the strongest evidence first", header, rows, note))
     if several and isinstance(data := found.states[-1].data, MultiLabel) and last is not None:
         for part in last.rows[:panels]:
-            caption = f"{name_of(part)}: gap {signed(100 * part.gap)} points, ECE {percent(part.ece)}"
-            blocks.append(panel_picture(caption, diagram_of(data.label(name_of(part))), event=True))
+            caption = f"{part.name}: gap {signed(100 * part.gap)} points, ECE {percent(part.ece)}"
+            blocks.append(panel_picture(caption, diagram_of(data.label(part.name)), event=True))
         return Section("Every label", blocks, folded=False)
     looked = f"Looked at: {', '.join(audit.columns)}. " if audit.columns else ""
     promise = (
