@@ -1,7 +1,7 @@
 """Whether decisions cost what the probabilities foresee: in the mean, and over ranges of the foreseen cost."""
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -37,19 +37,11 @@ class CostCalibration:
     kuiper: float
     kuiper_p: float | None
 
-    def plain(self) -> dict[str, Any]:
-        """Return it as JSON data."""
-        return asdict(self)
-
-    @property
-    def short(self) -> str:
-        """The difference, in per cent of what was foreseen, and how likely it is by chance."""
+    def __str__(self) -> str:
         share = f" ({100 * self.difference.estimate / self.foreseen:+.1f} %)" if self.foreseen > 0 else ""
         ranges = "" if self.kuiper_p is None else f"; over ranges of foreseen cost p = {self.kuiper_p:.3g}"
-        return f"{self.difference}{share}, p = {self.p:.3g} if calibrated{ranges}"
-
-    def __str__(self) -> str:
-        return f"foreseen {self.foreseen:.4g}, realised {self.realised:.4g}: difference {self.short}"
+        tested = f"{self.difference}{share}, p = {self.p:.3g} if calibrated{ranges}"
+        return f"foreseen {self.foreseen:.4g}, realised {self.realised:.4g}: difference {tested}"
 
 
 def cost_calibration(
@@ -83,7 +75,15 @@ def cost_calibration(
         Zhao et al. 2021, Calibrating predictions to decisions; arXiv 2510.25458 (utility calibration); Feller 1951.
     """
     data = require_predictions(predictions, what="the calibration of costs")
-    p, own, foreseen = _decided(data, costs, reject)
+    table = torch.tensor(check_costs(costs), dtype=torch.float64, device=data.logits.device)
+    if len(table) != data.classes:
+        lines = f"costs of {data.classes} classes, as predictions"
+        raise refuse(lines, f"{len(table)} lines", "give each class a line")
+    if reject is not None:
+        table = torch.cat([table, table.new_full((len(table), 1), reject)], dim=1)
+    p = data.float64_probs()
+    foreseen, action = (p @ table).min(dim=1)
+    own = table.T[action]  # (N, K) what each row's decision costs, by its true class
     realised = own.gather(1, data.require_labels()[:, None])[:, 0]
     centred = own - foreseen[:, None]
     gap = realised - foreseen
@@ -104,20 +104,6 @@ def cost_calibration(
         tested, ranged = paired_test(gap, groups=data.groups, weight=data.weights).p_value, None
     mean = float(weight @ foreseen) / mass
     return CostCalibration(mean, mean + total / mass, interval, tested, spread / mass, ranged)
-
-
-def _decided(data: Predictions, costs: Any, reject: float | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the probabilities (N, K), the costs of each row's decision by true class (N, K), and what it foresees (N,)."""
-    table = torch.tensor(check_costs(costs), dtype=torch.float64, device=data.logits.device)
-    if len(table) != data.classes:
-        raise refuse(
-            f"costs of {data.classes} classes, as predictions", f"{len(table)} lines", "give each class a line"
-        )
-    if reject is not None:
-        table = torch.cat([table, table.new_full((len(table), 1), reject)], dim=1)
-    p = data.float64_probs()
-    foreseen, action = (p @ table).min(dim=1)
-    return p, table.T[action], foreseen
 
 
 def _last_of_ties(order: Tensor, steps: Tensor) -> Tensor:

@@ -7,27 +7,24 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from calibrant._core.check import check_choice, check_count, check_number, refuse
+from calibrant._core.check import check_choice, check_count, check_number
+from calibrant._core.newton import newton, no_minimum
 from calibrant.binning import Binning, EqualWidth
 from calibrant.data.checks import Data, require_predictions, require_rows
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import fitting_weights
-from calibrant.errors import FitError, InputError
+from calibrant.errors import InputError
 from calibrant.metrics import ECE, NLL, Brier
-from calibrant.metrics.canonical import recalibrated_in_blocks
-from calibrant.statistics.enough import FEWEST_COMPARED, LossOfLabels, scarce_errors
+from calibrant.statistics.enough import FEWEST_COMPARED, scarce_errors
 from calibrant.statistics.means import Interval, normal_quantile
 from calibrant.statistics.paired import paired_test
 
 if TYPE_CHECKING:
     from calibrant.calibrators import Calibrator
-    from calibrant.losses import RowLoss
 
-_STEPS = 100  # of Newton's method; five to ten are needed
-# of the summed gradient at the maximum, and of the curvature there: where the maximum is at infinity, both fall together
-_GRADIENT, _CURVATURE = 1e-9, 1e-7
-_PROPER = 1e-5  # of the largest term, that their sum may miss 0 by: ``ProperFocalLoss`` finds roots to about 1e-7
+_CURVATURE = 1e-7  # of the summed log-likelihood at its maximum; less says that the maximum is at infinity
 
 
 @dataclass(frozen=True)
@@ -111,8 +108,8 @@ class Refinement:
 def refinement(
     predictions: Predictions,
     *,
-    score: "Literal['log', 'brier'] | RowLoss" = "log",
-    calibrator: "Callable[[], Calibrator] | Literal['canonical'] | None" = None,
+    score: Literal["log", "brier"] = "log",
+    calibrator: "Callable[[], Calibrator] | None" = None,
     folds: int = 5,
     seed: int = 0,
     level: float = 0.95,
@@ -121,16 +118,12 @@ def refinement(
 
     Args:
         predictions: Labelled predictions; rows of one group stay in one fold.
-        score: "log" (``NLL``), "brier", or a proper loss of ``calibrant.losses`` such as ``ProperFocalLoss(2.0)``.
+        score: "log" (``NLL``) or "brier".
         calibrator: Makes the unfitted calibrator; None is ``TemperatureScaling``. The richer it is, the closer the bound, and the
-            more it can overfit. "canonical" is the recalibration of ``CanonicalError``, a slope and a bias for each class, fitted on
-            the blocks before a row's; all figures are then of the rows after the first tenth.
-        folds: ≥ 2; not of "canonical".
+            more it can overfit.
+        folds: ≥ 2.
         seed: Of the folds.
         level: Coverage of the interval.
-
-    Raises:
-        InputError: For a loss that is not proper: the model's own probabilities do not minimise its expectation under them.
 
     Examples:
         >>> from calibrant import Predictions
@@ -141,40 +134,34 @@ def refinement(
         True
 
     References:
-        Bröcker 2009; Berta et al. 2025 (cross-fitted refinement); Berta et al. 2026, arXiv 2602.24230.
+        Bröcker 2009; Berta et al. 2025 (cross-fitted refinement).
     """
+    from calibrant.calibrators import TemperatureScaling
+
     data = require_predictions(predictions, what="a refinement")
     check_count(folds, name="folds", low=2)
-    rows_of, loss = _scores_by_row(score)
-    if isinstance(calibrator, str):
-        check_choice(calibrator, name="calibrator", choices=["canonical"])
-        _, recalibrated, block = recalibrated_in_blocks(data)
-        measured = block > 0
-        data = data[measured]
-        changed = Predictions.from_probs(recalibrated[measured], data.require_labels())
-        method = "recalibrated by the blocks before"
-    else:
-        from calibrant.calibrators import TemperatureScaling
-
-        changed = _calibrated_in_folds(data, calibrator or TemperatureScaling, folds=folds, seed=seed)
-        method = f"{folds}-fold cross-fitting"
-    before, after = rows_of(data).cpu(), rows_of(changed).cpu()
-    share = data.row_weights / data.row_weights.sum()
-    total, left = float(before.double() @ share), float(after.double() @ share)
-    if scarce_errors(data, changed, loss=loss) is not None:
+    metric = NLL() if check_choice(score, name="score", choices=("log", "brier")) == "log" else Brier()
+    changed = _calibrated_in_folds(data, calibrator or TemperatureScaling, folds=folds, seed=seed)
+    before, after = metric.rows(data).cpu(), metric.rows(changed).cpu()
+    share = (data.row_weights / data.row_weights.sum()).cpu()
+    total, left = float(before @ share), float(after @ share)
+    if scarce_errors(data, changed, loss=metric.of_labels) is not None:
         why = f"none: fewer than {FEWEST_COMPARED} wrong decisions whose score the recalibration changes"
         return Refinement(total, left, Interval(total - left, -math.inf, math.inf, level, why), False)
     gain = paired_test(before - after, groups=data.groups, level=level, weight=data.weights)
-    interval = Interval(gain.difference, gain.low, gain.high, level, f"{method}, paired Student's t")
-    return Refinement(total, left, interval, gain.low > 0)
+    method = f"{folds}-fold cross-fitting, paired Student's t"
+    return Refinement(total, left, Interval(gain.difference, gain.low, gain.high, level, method), gain.low > 0)
 
 
 def _calibrated_in_folds(data: Predictions, make: "Callable[[], Calibrator]", *, folds: int, seed: int) -> Predictions:
-    """Return each row after a fit that has not seen it, so that the gain is not optimistic."""
-    labels, weight = data.require_labels(), fitting_weights(data.weights)
-    units = torch.arange(len(data))
+    """Return each row after a fit that has not seen it, so that the gain is not optimistic.
+
+    Raises:
+        InputError: For more folds than rows or groups.
+    """
+    labels, weight, units = data.require_labels(), fitting_weights(data.weights), torch.arange(len(data))
     if data.groups is not None:
-        _, units = torch.unique(data.groups.cpu(), return_inverse=True)
+        units = torch.unique(data.groups.cpu(), return_inverse=True)[1]
     count = int(units.max()) + 1
     if folds > count:
         raise InputError(f"at most as many folds as rows or groups ({count})", f"{folds}", "use fewer folds")
@@ -187,34 +174,6 @@ def _calibrated_in_folds(data: Predictions, make: "Callable[[], Calibrator]", *,
         fitted = make().fit(data.logits[rest], labels[rest], weights=None if weight is None else weight[rest])
         after[~rest] = data[~rest].calibrated_by(fitted).log_probs
     return Predictions.from_logits(after, labels, groups=data.groups, unchecked_kind=True)
-
-
-def _scores_by_row(score: "str | RowLoss") -> tuple[Callable[[Predictions], Tensor], LossOfLabels]:
-    """Return what gives the score of each row (N,), and the loss of each label by which errors count."""
-    if isinstance(score, str):
-        metric = NLL() if check_choice(score, name="score", choices=("log", "brier")) == "log" else Brier()
-        return metric.rows, metric.of_labels
-    # of a proper loss Σ_k p_k ∂loss(p, k)/∂z is 0: p itself is the minimum
-    z = torch.randn(16, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    p = torch.softmax(z, dim=1)
-    each = []
-    for label in range(3):
-        leaf = z.clone().requires_grad_()
-        own = score.rows(leaf, torch.full((16,), label))
-        each.append(p[:, label, None] * torch.autograd.grad(own.sum(), leaf)[0])
-    together = torch.stack(each)
-    if float(together.sum(dim=0).abs().max()) > _PROPER * float(together.abs().max()):
-        raise refuse(
-            "a proper loss",
-            f"{score}, whose minimum is not at the true probabilities",
-            "choose BrierLoss or ProperFocalLoss",
-        )
-
-    def rows(data: Predictions) -> Tensor:
-        return score.rows(data.log_probs, data.require_labels())
-
-    # an unchanged row has the same loss: the log-loss of each label shows which rows change
-    return rows, NLL().of_labels
 
 
 @dataclass(frozen=True)
@@ -258,53 +217,39 @@ def calibration_line(data: Data, *, event: int | None = 1, level: float = 0.95) 
     rows = require_rows(data, what="a calibration line")
     two = isinstance(rows, Predictions) and rows.classes == 2 and event is not None
     pairs = rows.one_vs_rest(event) if two else rows.top_label()  # type: ignore[union-attr, arg-type]
-    score, y, weight = torch.logit(pairs.p.cpu(), eps=1e-12), pairs.y.cpu(), pairs.weights
-    weight = torch.ones_like(y) if weight is None else weight.cpu() * (len(y) / weight.sum().cpu())
+    score, y, weight = torch.logit(pairs.p.cpu(), eps=1e-12), pairs.y.cpu(), fitting_weights(pairs.weights)
     ones = torch.ones_like(score)
-    sandwich = pairs.weights is not None
-    both, covariance = _logistic(torch.stack([ones, score], dim=1), y, 0 * score, weight, sandwich=sandwich)
-    large, variance = _logistic(ones[:, None], y, score, weight, sandwich=sandwich)
-    # Wald: estimate ± z standard errors
     z = normal_quantile((1 + level) / 2)
 
-    def wald(estimate: Tensor, spread: Tensor) -> Interval:
-        half = z * float(spread.sqrt())
-        return Interval(float(estimate), float(estimate) - half, float(estimate) + half, level, "Wald")
+    def wald(design: Tensor, offset: Tensor) -> list[Interval]:
+        beta, covariance = _logistic(design, y, offset, None if weight is None else weight.cpu())
+        halves = z * covariance.diagonal().sqrt()
+        return [Interval(b, b - h, b + h, level, "Wald") for b, h in zip(beta.tolist(), halves.tolist(), strict=True)]
 
-    return CalibrationLine(
-        wald(both[1], covariance[1, 1]), wald(both[0], covariance[0, 0]), wald(large[0], variance[0, 0])
-    )
+    intercept, slope = wald(torch.stack([ones, score], dim=1), 0 * score)
+    return CalibrationLine(slope, intercept, *wald(ones[:, None], score))
 
 
-def _logistic(design: Tensor, y: Tensor, offset: Tensor, weight: Tensor, *, sandwich: bool) -> tuple[Tensor, Tensor]:
-    """Return the maximum-likelihood coefficients (C,) and their covariance (C, C), with ``sandwich`` that of the weighted scores.
+def _logistic(design: Tensor, y: Tensor, offset: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the maximum-likelihood coefficients (C,) and their covariance (C, C), with weights that of the weighted scores.
 
     Raises:
         FitError: If the likelihood has no finite maximum.
     """
+    w = torch.ones_like(y) if weight is None else weight
 
-    def loss(beta: Tensor) -> float:
+    def derivatives(beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         linear = design @ beta + offset
-        return float(weight @ (torch.nn.functional.softplus(linear) - y * linear))
+        p = torch.sigmoid(linear)
+        curvature = (design * (w * p * (1 - p))[:, None]).T @ design
+        return (F.softplus(linear) - y * linear) @ w / len(y), (w * (p - y)) @ design / len(y), curvature / len(y)
 
-    beta = torch.zeros(design.shape[1], dtype=torch.float64)
-    for _ in range(_STEPS):
-        p = torch.sigmoid(design @ beta + offset)
-        scores = design * (weight * (p - y))[:, None]
-        # the Hessian Xᵀ diag(w p (1 − p)) X of the log-likelihood
-        curvature = (design * (weight * p * (1 - p))[:, None]).T @ design
-        if not float(torch.linalg.eigvalsh(curvature)[0]) > _CURVATURE:
-            break
-        step = torch.linalg.solve(curvature, scores.sum(dim=0))
-        if float(scores.sum(dim=0).abs().max()) <= _GRADIENT * max(1.0, float(design.abs().max())):
-            inverse = torch.linalg.inv(curvature)
-            return beta - step, inverse @ (scores.T @ scores) @ inverse if sandwich else inverse
-        before = loss(beta)
-        while loss(beta - step) > before and float(step.abs().max()) > _GRADIENT:
-            step = step / 2
-        beta = beta - step
-    raise FitError(
-        "outcomes that the probability does not tell apart perfectly",
-        "a likelihood without a finite maximum",
-        "there is no calibration slope for such data",
-    )
+    beta = newton(derivatives, torch.zeros(design.shape[1], dtype=torch.float64)).theta
+    curvature = derivatives(beta)[2] * len(y)
+    if not float(torch.linalg.eigvalsh(curvature)[0]) > _CURVATURE:
+        raise no_minimum("probabilities that are all alike, or tell the outcomes apart perfectly")
+    inverse = torch.linalg.inv(curvature)
+    if weight is None:
+        return beta, inverse
+    scores = design * (w * (torch.sigmoid(design @ beta + offset) - y))[:, None]
+    return beta, inverse @ (scores.T @ scores) @ inverse

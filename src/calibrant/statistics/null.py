@@ -77,8 +77,9 @@ def gap_band(table: BinTable, factor: float, *, level: float) -> Interval:
     some = (table.noise > 0) & (table.sum_p > 0)  # elsewhere outcomes are certain
     if not bool(some.any()):
         return Interval(0.0, 0.0, 0.0, level, "no uncertain outcome")
-    columns = torch.stack([table.count.double(), table.sum_p, table.noise, _mean_weight(table)])
-    count, mean, noise, unit = columns[:, some].cpu().numpy()
+    columns = torch.stack([table.count.double(), table.sum_p, table.noise, table.squares[1]])
+    count, mean, noise, square = columns[:, some].cpu().numpy()
+    unit = square / mean
     expected, v = mean / unit, noise / unit**2
     miss = np.clip(v / expected, 1e-300, 1.0)  # 1 − q
     hit = np.clip(1 - miss, 1e-300, 1.0)
@@ -97,14 +98,10 @@ def gap_band(table: BinTable, factor: float, *, level: float) -> Interval:
     return Interval(centre, low, high, level, "mean absolute deviations of binomials, Cornish–Fisher")
 
 
-def _mean_weight(table: BinTable) -> Tensor:
-    """Return u = Σ w² p / Σ w p (B,): the mean weight of the events of each bin; 1 without weights."""
-    return torch.where(table.sum_p > 0, table.squares[1] / table.sum_p, 1.0)
-
-
 def calibrated_table(table: BinTable, *, draws: int, seed: int) -> BinTable:
     """Return the table with outcome sums (draws, B) drawn as if the probabilities were calibrated, of independent rows."""
-    unit, mean, noise = (one.cpu().numpy() for one in (_mean_weight(table), table.sum_p, table.noise))
+    square, mean, noise = (one.cpu().numpy() for one in (table.squares[1], table.sum_p, table.noise))
+    unit = np.divide(square, mean, out=np.ones_like(mean), where=mean > 0)
     expected = mean / unit
     # the binomial of this mean and variance: n = m² / (m − v)
     left = expected - noise / unit**2
