@@ -1,11 +1,9 @@
 """The panel: which metrics, their rows, and the level a calibrated model would show."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
-from calibrant import Pairs, Predictions, read
+from calibrant import Pairs, Predictions
 from calibrant.errors import InputError
 from calibrant.evaluate import panel
 from calibrant.metrics import ECE, NLL, Accuracy
@@ -32,16 +30,6 @@ def test_only_calibration_errors_have_a_limit_if_calibrated() -> None:
     assert rows[repr(Accuracy())].null_high is None
     ece = rows[repr(ECE())]
     assert ece.value > ece.null_high
-
-
-def test_figures_of_real_sets(data: Path) -> None:
-    rows = {
-        row.metric: row.value
-        for row in panel(read(data / "logits/cifar10-resnet110.npz", split="test"), uncertainty=False)
-    }
-    assert rows["Accuracy()"] == pytest.approx(0.9356)
-    assert rows[repr(ECE())] == pytest.approx(0.0475, abs=5e-5)
-    assert rows["NLL()"] == pytest.approx(0.3583, abs=5e-5)
 
 
 def test_top_label_pairs_get_the_metrics_that_apply() -> None:

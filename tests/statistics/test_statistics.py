@@ -38,7 +38,7 @@ from calibrant.statistics import (
 from calibrant.statistics.binned import calibrated_groups, error_interval, unfold
 from calibrant.statistics.design import Clusters
 from calibrant.statistics.losses import MeanSums
-from calibrant.statistics.means import interval_from, mean_interval, share_interval, skewed_ends
+from calibrant.statistics.means import interval_from, mean_interval, share_interval, skewed_ends, student_quantile
 from calibrant.statistics.null import redraw
 from calibrant.statistics.paired import halls_transform, holm, paired_test
 
@@ -230,6 +230,12 @@ def test_rare_events_have_nearly_the_exact_poisson_interval() -> None:
         found = mean_interval(rows)
         exact = stats.chi2.ppf([0.025, 0.975], [2 * events, 2 * events + 2]) / 2 / 100_000
         assert (found.low, found.high) == pytest.approx(tuple(exact), rel=0.02)
+
+
+@pytest.mark.parametrize("degrees", [3.5, 99.9, 100.0, 1e3, 1e9])
+@pytest.mark.parametrize("probability", [0.1, 0.975, 0.9995])
+def test_student_quantiles_are_those_of_scipy(degrees: float, probability: float) -> None:
+    assert student_quantile(probability, degrees) == pytest.approx(stats.t.ppf(probability, degrees), rel=1e-8)
 
 
 def test_a_share_of_one_row_has_an_interval() -> None:

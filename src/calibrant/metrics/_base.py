@@ -13,11 +13,11 @@ from calibrant.binning import LOOP_BINS, Binning, BinTable, EqualMass, EqualWidt
 from calibrant.data.checks import Data, require_predictions, require_rows
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, NoIntervalError
-from calibrant.statistics.binned import BinnedRows, calibrated_groups, error_interval
+from calibrant.statistics.binned import BinnedRows, calibrated_groups, error_interval, gap_band
 from calibrant.statistics.design import Design, require_groups, require_ungrouped
 from calibrant.statistics.losses import Excess, MeanSums, rows_interval
 from calibrant.statistics.means import Interval
-from calibrant.statistics.null import band_of, calibrated_table, gap_band, redraw
+from calibrant.statistics.null import band_of, calibrated_table, redraw
 
 # Notions of calibration: of the confidence alone; of the confidence within each predicted class (Gupta & Ramdas 2022); of
 # every class's probability; of the whole probability vector. Canonical implies all others, and top-label implies confidence;

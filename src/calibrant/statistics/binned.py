@@ -32,6 +32,16 @@ quantile of the noise, and high the plug-in + z √Σ s_b².
 Σ_b sign_b d_b is Σ_g (Σ_b sign_b S_gb)². The bins' gaps under calibration are drawn jointly as ξᵀS with independent standard normal
 ξ_g (a multiplier bootstrap), divided by √(χ²_ν / ν), since S is estimated from ν + 1 groups.
 
+*If calibrated*, sums of absolute gaps a Σ_b |D_b| with D_b = Σ_{i in b} w_i (p_i − y_i) are close to normal with a skewness, over
+cells that are close to independent. The outcomes of a cell are a binomial count X of n trials of probability q in units of u, with its
+mean and variance: u = Σ w² p / Σ w p, n q = Σ w p / u, n q (1 − q) = Σ w² p (1 − p) / u². De Moivre's mean absolute deviation is
+
+    E |X − n q| = 2 ν (1 − q) C(n, ν) q^ν (1 − q)^(n − ν),    ν = ⌊n q⌋ + 1,
+
+and E |X − n q|³ ≈ v √(8 v / π + 1) with v = n q (1 − q), which is exact for rare events and for normal ones. Mean, variance and third
+moment of the sum give its quantiles (Cornish & Fisher). Nothing is drawn, and the cost does not depend on the number of rows: the 97.5 %
+limits lie within 2 % of those of many draws from 500 rows and 3 classes to a million rows, within 1 % for the ECE.
+
 *Squares* are differentiable at calibration, unlike Σ_b w_b |δ_b|: ``squared_error`` is Σ_b w_b δ_b², the gaps' mean square,
 less its sampling bias, so that it can be negative.
 """
@@ -210,6 +220,40 @@ def error_interval(
         high = max(max(plug_in - (1 - LIFT) * correction, whole) + above, plug_in)
         method = "folded-normal inversion, null-test gate"
     return Interval(plug_in * scale, low * scale, min(high * scale, 1.0), level, method)
+
+
+def gap_band(table: BinTable, factor: float, *, level: float) -> Interval:
+    """Return the band of ``factor`` · Σ_b |Σ_{i in b} w_i (p_i − y_i)| of independent rows if calibrated; see this module.
+
+    Examples:
+        >>> from calibrant.binning import EqualWidth
+        >>> one = EqualWidth(1).table(torch.full((100,), 0.8), torch.ones(100))
+        >>> band = gap_band(one, 0.01, level=0.95)
+        >>> round(band.estimate, 4), round(band.high, 3)
+        (0.0318, 0.091)
+    """
+    some = (table.noise > 0) & (table.sum_p > 0)  # elsewhere outcomes are certain
+    if not bool(some.any()):
+        return Interval(0.0, 0.0, 0.0, level, "no uncertain outcome")
+    columns = torch.stack([table.count.double(), table.sum_p, table.noise, table.squares[1]])
+    count, mean, noise, square = columns[:, some].cpu().numpy()
+    unit = square / mean
+    expected, v = mean / unit, noise / unit**2
+    miss = np.clip(v / expected, 1e-300, 1.0)  # 1 − q
+    hit = np.clip(1 - miss, 1e-300, 1.0)
+    n, nu = expected / hit, np.floor(expected) + 1
+    whole, hits, misses = (torch.from_numpy(x + 1).lgamma().numpy() for x in (n, nu, np.maximum(n - nu, 1e-3 - 1)))
+    log_choose = whole - hits - misses
+    deviation = 2 * nu * miss * np.exp(log_choose + nu * np.log(hit) + (n - nu) * np.log(miss))
+    deviation = np.minimum(deviation, np.sqrt(v))  # of trials that are not whole the formula is approximate
+    third = v * np.sqrt(8 / math.pi * v + 1) - 3 * deviation * v + 2 * deviation**3
+    scale, largest = factor * unit, factor * float(np.maximum(mean, count - mean).sum())
+    centre, error = float(scale @ deviation), math.sqrt(max(float(scale**2 @ (v - deviation**2)), 0.0))
+    skew = float(scale**3 @ third) / error**3 if error else 0.0
+    z = normal_quantile((1 + level) / 2)
+    # of few rows the expansion can lie beyond what is possible
+    low, high = (min(max(centre + error * (x + skew * (z * z - 1) / 6), 0.0), largest) for x in (-z, z))
+    return Interval(centre, low, high, level, "mean absolute deviations of binomials, Cornish–Fisher")
 
 
 def unfold(folded: Tensor, spread: Tensor) -> Tensor:

@@ -305,9 +305,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     References:
         Holm 1979.
     """
-    order = sorted(range(len(p_values)), key=lambda at: p_values[at])
-    corrected, largest = [0.0] * len(p_values), 0.0
-    for rank, at in enumerate(order):
-        largest = max(largest, min(1.0, p_values[at] * (len(p_values) - rank)))
-        corrected[at] = largest
-    return corrected
+    p = np.asarray(p_values, dtype=np.float64)
+    order, corrected = np.argsort(p), np.empty_like(p)
+    corrected[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1.0)
+    return corrected.tolist()  # type: ignore[no-any-return]
