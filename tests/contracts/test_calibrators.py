@@ -299,3 +299,14 @@ def test_hostile_files_are_refused(name: str, tmp_path: Path) -> None:
                 load(path)
         except pytest.fail.Exception:
             pytest.fail(f"a file with {what} was loaded")
+
+
+@pytest.mark.parametrize("name", WITH_LONG)
+def test_neither_the_default_device_nor_torch_func_matters(name: str) -> None:
+    logits, rows = drawn(20, seed=1)[0], drawn(240)
+    expected = fitted(name)(logits)
+    with torch.device("meta"):  # where nothing can be computed
+        again = quiet_fit(make(name), *rows)
+        torch.testing.assert_close(again(logits), expected, rtol=0, atol=1e-9)
+    batched = torch.vmap(again)(logits.reshape(4, 5, -1)).flatten(0, 1)
+    torch.testing.assert_close(batched, expected, rtol=0, atol=1e-9)

@@ -283,3 +283,23 @@ def test_adaptive_losses_learn_from_labelled_predictions(name: str) -> None:
     assert any(not torch.equal(before[key], value) for key, value in loss.state_dict().items())
     with pytest.raises(InputError, match="labelled predictions"):
         loss.update(Predictions.from_logits(sample(5, CLASSES)[0]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", [one for one in NAMES if one != "ProperFocalLoss"])
+def test_functions_of_torch_func_agree_with_autograd(name: str, dtype: torch.dtype) -> None:
+    loss, (logits, labels) = make(name), sample(4, CLASSES)
+    logits = logits.to(dtype)
+    one = torch.func.grad(loss)(logits, labels)
+    torch.testing.assert_close(one, gradient(loss, logits, labels), rtol=1e-5, atol=1e-6)
+    many = torch.vmap(torch.func.grad(loss), in_dims=(0, None))(torch.stack([logits, -logits]), labels)
+    torch.testing.assert_close(many[0], one, rtol=1e-5, atol=1e-6)
+    if dtype == torch.float64:
+        forward = torch.func.jacfwd(torch.func.jacfwd(lambda z: loss(z, labels)))(logits)
+        twice = torch.autograd.functional.hessian(lambda z: loss(z, labels), logits)
+        torch.testing.assert_close(forward, twice, rtol=1e-5, atol=1e-8)
+
+
+def test_the_proper_focal_loss_says_what_to_use_for_torch_func() -> None:
+    with pytest.raises(InputError, match=r"torch.func cannot differentiate ProperFocalLoss; use backward\(\)"):
+        torch.func.grad(losses.ProperFocalLoss(2.0))(*sample(4, CLASSES))

@@ -324,3 +324,18 @@ def test_a_calibrator_is_applied_to_the_classes_of_its_fit(names: list[str], agr
     else:
         with pytest.raises(InputError, match="in order: cat, dog"):
             data.calibrated_by(fitted)
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 4, 5), (2, 4, 5)])
+def test_masks_are_two_class_predictions_of_their_pixels(shape: tuple[int, ...]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits, masks = torch.randn(shape, generator=generator), torch.randint(2, (2, 4, 5), generator=generator)
+    masks[0, 0] = 255
+    data = Predictions.from_binary_logits(logits, masks.reshape(shape), ignore_index=255, groups=["first", "second"])
+    z, y = logits.reshape(-1)[masks.reshape(-1) < 2], masks[masks < 2]
+    expected = torch.nn.functional.binary_cross_entropy_with_logits(z.double(), y.double())
+    assert NLL()(data) == pytest.approx(expected.item(), rel=1e-6)
+    assert data.groups.unique(return_counts=True)[1].tolist() == [15, 20]
+    assert torch.equal(Predictions.from_binary_logits(logits, masks, ignore_index=255).labels, y)
+    with pytest.raises(InputError, match="one logit a row or pixel"):
+        Predictions.from_binary_logits(logits.reshape(-1, 2))

@@ -97,7 +97,8 @@ def as_tensor(values: Any, *, name: str) -> Tensor:
         if values.device.type == "meta":
             raise refuse_meta(name)
         byte = values.is_floating_point() and values.dtype.itemsize == 1
-        return values.detach().float() if byte else values.detach()
+        found = values.detach().float() if byte else values.detach()
+        return found.cpu() if found.device.type == "mps" else found  # which has no float64
     array = as_array(values, name=name)
     if array.dtype.kind not in "biuf":
         remedy = "pass an array of numbers of one shape a row"

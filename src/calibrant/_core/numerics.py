@@ -119,6 +119,11 @@ def in_row_chunks(function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
     return found
 
 
+def is_transformed(tensor: Tensor) -> bool:
+    """Return whether ``torch.func`` differentiates or batches ``tensor``, so that only plain operations may be used."""
+    return torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+
+
 def apply_in_precision(module: nn.Module, apply: Callable[[], Any], *, but: str = "") -> None:
     """Call ``apply``, as half() and the like do, and give buffers back the dtype that it took from them, where they now are.
 

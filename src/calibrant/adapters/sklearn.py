@@ -217,7 +217,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if not is_classifier(estimator):
             raise InputError("a classifier", f"{type(estimator).__name__}", "calibration is of class probabilities")
         argument = "" if weight is None else _weight_argument(estimator)
-        if weight is not None and not argument and not get_config()["enable_metadata_routing"]:
+        if weight is not None and not argument:
             message = f"{type(estimator).__name__} takes no sample_weight: the weights count in the calibration alone"
             warn_user(message, UsageWarning)
         codes, everything = np.unique(y, return_inverse=True)[1], np.arange(len(y))
@@ -274,12 +274,10 @@ def calibrator_of(given: Calibrator | str) -> Calibrator:
 def _weight_argument(estimator: Any) -> str:
     """Return the argument by which ``fit`` of the classifier takes weights; empty if it takes none.
 
-    With metadata routing it is asked for by a request; else a pipeline passes it on to its last step by that step's name.
+    With metadata routing it, or a part of it, requests them; else a pipeline passes them on to its last step by that step's name.
     """
     if get_config()["enable_metadata_routing"]:
-        requests = get_routing_for_object(estimator)
-        asked = hasattr(requests, "fit") and requests.fit.requests.get("sample_weight")
-        return "sample_weight" if asked else ""
+        return "".join(get_routing_for_object(estimator).consumes("fit", ["sample_weight"]))
     if isinstance(estimator, GridSearchCV | RandomizedSearchCV):
         return _weight_argument(estimator.estimator)
     if isinstance(estimator, Pipeline):
@@ -298,11 +296,10 @@ def _last_step(model: Any) -> Any:
 
 def _logits_of(model: Any, X: Any) -> torch.Tensor:
     """Return logits (n, K) in float64: the decision function of a linear or boosted model, else log probabilities."""
-    if getattr(_last_step(model), "decision_function_shape", "ovr") == "ovo" and len(model.classes_) > 2:
-        raise InputError(
-            "decision_function_shape='ovo' gives a column for each pair of classes; set decision_function_shape='ovr'"
-        )
-    if hasattr(model, "decision_function"):
+    # also of a classifier inside another: the columns of three classes are then their three pairs
+    shapes = [value for name, value in model.get_params().items() if name.endswith("decision_function_shape")]
+    of_pairs = "ovo" in shapes and len(model.classes_) > 2
+    if hasattr(model, "decision_function") and not of_pairs:
         scores = np.asarray(model.decision_function(X), dtype=np.float64)
         if scores.ndim == 1:
             return torch.from_numpy(np.stack([np.zeros_like(scores), scores], axis=1))
@@ -310,6 +307,8 @@ def _logits_of(model: Any, X: Any) -> torch.Tensor:
             return torch.from_numpy(scores)
     if not hasattr(model, "predict_proba"):
         remedy = "use a classifier that gives one of them, such as soft instead of hard voting"
+        if of_pairs:
+            remedy = "set decision_function_shape='ovr', as 'ovo' gives a score of each pair of classes"
         raise InputError("a score of each class or predict_proba", type(_last_step(model)).__name__, remedy)
     with np.errstate(divide="ignore"):
         probs = np.asarray(model.predict_proba(X), dtype=np.float64)

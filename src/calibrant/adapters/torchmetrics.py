@@ -72,8 +72,6 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
         Raises:
             InputError: If shapes or labels do not match.
         """
-        # float64 sums, which the device mps does not have
-        logits, labels = (x.detach().cpu() if x.device.type == "mps" else x.detach() for x in (logits, labels))
         rows = as_predictions(logits, labels, binary=self.binary, ignore_index=self.ignore_index)
         if not len(rows):
             return

@@ -19,7 +19,7 @@ from calibrant._core.check import as_tensor, kind_of, refuse
 from calibrant._core.config import config_of
 from calibrant._core.config import shown as settings_in_words
 from calibrant._core.notebook import to_html
-from calibrant._core.numerics import apply_in_precision, in_row_chunks
+from calibrant._core.numerics import apply_in_precision, in_row_chunks, is_transformed
 from calibrant._kernel import one_thread_if_small
 from calibrant.data.leakage import KeptHashes, part_of, sketch_of
 from calibrant.data.pairs import Pairs
@@ -43,13 +43,14 @@ class Learned(nn.Module, ABC):
     def __init__(self) -> None:
         super().__init__()
         self._columns = 0  # K as a plain number, so that a traced forward pass does not depend on a value
-        self.register_buffer("classes", torch.tensor(0, dtype=torch.int64))
-        self.register_buffer("fit_rows", torch.empty(0, dtype=torch.int64))
+        # on the CPU, whatever the default device is: a fit moves them to where its rows lie
+        self.register_buffer("classes", torch.tensor(0, dtype=torch.int64, device="cpu"))
+        self.register_buffer("fit_rows", torch.empty(0, dtype=torch.int64, device="cpu"))
         self.register_load_state_dict_post_hook(_after_loading)
         for cls in type(self).__mro__[: type(self).__mro__.index(Learned)]:
             for name, kind in inspect.get_annotations(cls).items():
                 if kind in (Tensor, "Tensor", "torch.Tensor"):  # text where annotations are not evaluated
-                    self.register_buffer(name, torch.empty(0, dtype=torch.float64))
+                    self.register_buffer(name, torch.empty(0, dtype=torch.float64, device="cpu"))
 
     def _update_facts(self) -> None:
         """Set what depends on the learned state, such as ``preserves_argmax``: called after fitting and after loading."""
@@ -136,6 +137,8 @@ class Learned(nn.Module, ABC):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        if fn(torch.empty(0)).device.type == "mps":  # which has no float64: what was learned stays where it is
+            return self
         # half() and the like are for the model around it: what was learned keeps its precision, and moves with the device
         apply_in_precision(self, partial(super()._apply, fn, recurse))
         return self
@@ -199,7 +202,7 @@ class Calibrator(Learned):
             rows = MemoryRows.of(z, logits.require_labels(), weights=weights, groups=groups, features=features)
         elif not isinstance(rows, RowSource):
             rows = MemoryRows.of(logits, labels, weights=weights)
-        with torch.no_grad(), one_thread_if_small(rows.count * rows.classes):
+        with torch.no_grad(), torch.device(rows.device), one_thread_if_small(rows.count * rows.classes):
             self._fit(rows)
             self._note(rows)
             self.fit_rows = sketch_of(rows.uncut.total(_hashed), rows.count).to(rows.device)
@@ -234,6 +237,9 @@ class Calibrator(Learned):
             rows = logits.movedim(1, -1)  # (N, d1, …, K)
             answer: Tensor = self(rows.flatten(0, -2)).unflatten(0, rows.shape[:-1])
             return answer.movedim(-1, 1)  # (N, K, d1, …)
+        if isinstance(logits, Tensor) and logits.device.type == "mps":
+            moved: Tensor = self(logits.cpu(), features)
+            return moved.to(logits.device)
         self.check_input(logits)
         kind = logits.device.type
         autocast = not torch.compiler.is_compiling() and torch.amp.is_autocast_available(kind)
@@ -272,7 +278,7 @@ def bounded(logits: Tensor) -> Tensor:
     # with the device, or could not be traced.
     if logits.dtype.itemsize < torch.float32.itemsize:
         logits = logits.float()
-    readable = logits.device.type == "cpu" and not torch.compiler.is_compiling()
+    readable = logits.device.type == "cpu" and not torch.compiler.is_compiling() and not is_transformed(logits)
     if readable and float(torch.linalg.vector_norm(logits.detach())) <= _CERTAIN:
         return logits
     top = logits.amax(dim=1, keepdim=True)

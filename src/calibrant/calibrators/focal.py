@@ -139,7 +139,7 @@ class FocalTemperatureScaling(Tempered):
         )
 
     def _transform(self, logits: Tensor) -> Tensor:
-        return focal_log_probs(self._tempered(logits), self.exponent.to(logits.dtype))
+        return focal_log_probs(self._tempered(logits), self.exponent)
 
 
 def fit_focal(
@@ -276,7 +276,8 @@ class FocalCalibration(Calibrator):
 
 def focal_log_probs(logits: Tensor, gamma: float | Tensor) -> Tensor:
     """Return log p (N, K) of the focal map; as ``theory.focal_map``, but without a branch on values, so that it traces."""
-    log_p = log_normalise(focal_scores(logits, gamma))
+    # in float64, since ONNX has no log1p, and in float32 the missing digits of log(1 − q) are 1e-4 of a probability at γ < 0
+    log_p = log_normalise(focal_scores(logits.double(), gamma))
     # the top class is computed in another way than the others, so that rounding could put one that is tied with it first
     top, at = logits.max(dim=1, keepdim=True)
     lead = log_p.gather(1, at)

@@ -191,7 +191,7 @@ class FeatureScaling(_ByDesign):
         self._certify(gradient, device)
 
     def _table(self, features: Features, rows: int) -> Tensor:
-        table = torch.empty(rows, len(self._known), dtype=torch.float64)
+        table = torch.empty(rows, len(self._known), dtype=torch.float64, device="cpu")
         for at, name in enumerate(self._known):
             column = _column(features, name, rows)
             if not isinstance(column, Tensor) or not bool(torch.isfinite(column).all()):
@@ -317,12 +317,12 @@ class GroupScaling(_ByDesign):
             entries, known = _categories(features, name, rows), np.asarray(values)
             at = np.searchsorted(known, entries).clip(max=len(known) - 1)
             codes.append(torch.from_numpy(np.where(known[at] == entries, at, len(known))))
-        return torch.stack(codes, dim=1) if codes else torch.empty(rows, 0, dtype=torch.int64)
+        return torch.stack(codes, dim=1) if codes else torch.empty(rows, 0, dtype=torch.int64, device="cpu")
 
     def _design(self, features: Features, rows: int) -> Tensor:
         sizes, codes = map(len, self._known.values()), self._codes(features, rows).unbind(dim=1)
-        members = [torch.arange(size) == code[:, None] for code, size in zip(codes, sizes, strict=True)]
-        return torch.cat([torch.ones(rows, 1), *members], dim=1).double()
+        members = [torch.arange(size, device="cpu") == code[:, None] for code, size in zip(codes, sizes, strict=True)]
+        return torch.cat([torch.ones(rows, 1, device="cpu"), *members], dim=1).double()
 
 
 def _ridge(strength: float, centre: Tensor) -> Tensor:

@@ -140,16 +140,24 @@ class Predictions(Record):
 
     @classmethod
     def from_binary_logits(cls, logits: Any, labels: Any = None, **options: Unpack[RowOptions]) -> Self:
-        """Make two-class predictions from one logit a row (N,) for class 1, the input of a sigmoid.
+        """Make two-class predictions from one logit of class 1, the input of a sigmoid, for each row or pixel.
 
-        ``options`` are those of ``from_logits``.
+        Args:
+            logits: (N,) or (N, 1); of masks (N, H, W) or (N, 1, H, W), with any number of inner axes.
+            labels: Of the same shape, with or without the axis of length 1: integers 0 and 1, or None.
+            options: Those of ``from_logits``.
         """
-        z = as_tensor(logits, name="logits")
-        z = z.squeeze(1) if z.dim() == 2 and z.shape[1] == 1 else z
-        if not z.is_floating_point() or z.dim() != 1:
-            raise refuse("logits of shape (N,) and a floating dtype", f"{z.dtype} {tuple(z.shape)}", "pass one a row")
+        z, y = as_tensor(logits, name="logits"), labels
+        if z.dim() > 1 and z.shape[1] == 1:
+            z = z.squeeze(1)
+        if not z.is_floating_point() or z.dim() in (0, 2):
+            expected = "floating logits of shape (N,), or (N, 1, H, W) of masks"
+            raise refuse(expected, f"{z.dtype} {tuple(z.shape)}", "pass one logit a row or pixel")
+        if z.dim() > 1 and y is not None:
+            y = as_tensor(y, name="labels")
+            y = y.squeeze(1) if y.dim() == z.dim() + 1 and y.shape[1] == 1 else y
         # unchecked: beside the column of zeros, logits near 1 would look like probabilities that sum to 1
-        return cls.from_logits(torch.stack([torch.zeros_like(z), z], dim=1), labels, unchecked_kind=True, **options)
+        return cls.from_logits(torch.stack([torch.zeros_like(z), z], dim=1), y, unchecked_kind=True, **options)
 
     @classmethod
     def from_binary_probs(cls, probs: Any, labels: Any = None, **options: Unpack[RowOptions]) -> Self:

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from calibrant import _kernel
 from calibrant._core.log_pairs import finite_floor
-from calibrant._core.numerics import row_chunks, softmax_into
+from calibrant._core.numerics import is_transformed, row_chunks, softmax_into
 
 SMALL = 1 << 16  # below this many logits, dispatch dominates the cost, and fewer operations are faster
 _BLOCK = 16
@@ -48,7 +48,7 @@ def can_be_read(tensor: Tensor) -> bool:
         tensor.device.type == "cpu"
         and not torch.compiler.is_compiling()
         and type(tensor) in (Tensor, nn.Parameter)
-        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+        and not is_transformed(tensor)
     )
 
 
@@ -204,7 +204,7 @@ def softmax(logits: Tensor) -> Tensor:
 
 
 def _is_followed(logits: Tensor) -> bool:
-    return torch.is_grad_enabled() and logits.requires_grad
+    return (torch.is_grad_enabled() and logits.requires_grad) or is_transformed(logits)
 
 
 def confidence_of(logits: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from calibrant._core.check import check_number
 from calibrant._core.log_pairs import finite_floor, log_pairs
+from calibrant.errors import InputError
 from calibrant.losses.loss import LossOptions, RowLoss
 from calibrant.scores import FocalScore
 from calibrant.theory import inverse_calibration_map
@@ -41,6 +42,8 @@ class ProperFocalLoss(RowLoss):
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return φ(q_y) (N,)."""
+        if torch._C._functorch.is_gradtrackingtensor(logits):
+            raise InputError("torch.func cannot differentiate ProperFocalLoss; use backward() or torch.autograd.grad")
         log_p = F.log_softmax(logits.double(), dim=1)
         log_q = log_p if self.gamma == 0 else inverse_map(log_p, self.gamma)
         index = labels[:, None]
