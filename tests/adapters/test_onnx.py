@@ -30,7 +30,7 @@ def needs_onnx() -> None:
     torch.compiler.reset()  # PyTorch 2.7 traces one function for eight modules of a process, and refuses the ninth
 
 
-OF_BINS = ["CentredIsotonic", "HistogramBinning", "SplineCalibration", "VennAbers"]
+OF_BINS = ["CentredIsotonic", "SplineCalibration", "VennAbers"]
 
 
 def sample(rows: int = 1000, classes: int = 4, *, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -214,6 +214,11 @@ def test_a_terminal_obeys_no_name() -> None:
     assert printable("a\x1b[2J\u202eb\x9b\nc") == "a�[2J�b�\nc"
 
 
+def test_a_terminal_without_a_width_is_written_to(good: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "0")
+    assert "NLL" in run("evaluate good.npz --draws 0").stdout
+
+
 @pytest.mark.slow
 def test_a_process_answers_whoever_reads(fitted: Path, home: Path) -> None:
     calibrant.operate.Monitor(calibrant.read("good.npz", split="val")).save("s.safetensors")

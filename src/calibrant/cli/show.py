@@ -52,7 +52,9 @@ def console(*, err: bool = False) -> Console:
         def on_broken_pipe(self) -> None:
             leave_reader()
 
-    return Screen(stderr=err, highlight=False, markup=False, emoji=False)
+    # Rich prints nothing to a terminal without a size.
+    width = 80 if os.environ.get("COLUMNS") == "0" else None
+    return Screen(stderr=err, highlight=False, markup=False, emoji=False, width=width)
 
 
 def print_line(text: str, *, style: str = "", err: bool = False) -> None:
