@@ -17,9 +17,7 @@ from tests.study.samples import by_hand, finish
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calibrant.errors import InputError
 from calibrant.study import (
-    Training,
     load_study,
     models,
 )
@@ -147,11 +145,6 @@ def test_images_are_normalised_by_the_statistics_that_the_authors_print(
     }
     assert printed == STATISTICS
     assert cell(name, setting, "Cross-entropy").recipe.data.get("statistics", "cifar10") == statistics
-
-
-def test_plain_descent_is_refused_where_it_cannot_be_right() -> None:
-    with pytest.raises(InputError, match="expected a rate for each of plain"):
-        Training(1, 1, plain=("embedding",))
 
 
 # Test logits (four of the first row, and the norm of all) that the authors' own loops and losses give in four epochs on digits, with the

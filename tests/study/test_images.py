@@ -9,14 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.study.samples import finish
 
 from calibrant.errors import CalibrantError, FileFormatError, InputError
-from calibrant.metrics import ood_auroc
-from calibrant.study import Training
 from calibrant.study.data import load_fold
 from calibrant.study.data.images import LazyImages, _centre_crop, _random_part
-from calibrant.study.recipe import Recipe
 
 datasets = pytest.importorskip("datasets", reason="optional package 'datasets' is not installed")
 
@@ -228,19 +224,3 @@ def test_a_folder_without_one_of_its_files_is_refused(tmp_path: Path) -> None:
     assert re.search(said, refusal(tmp_path))
     shard(tmp_path / "train-00001-of-00003.parquet", side=32, labels=[0] * 8, image="img")
     assert len(load_fold({"name": "cifar10", "folder": str(tmp_path), "validation": 4}).train) == 20
-
-
-MODEL = {"type": "ThinResNet", "depth": 8, "widths": [4, 8, 16], "stride": 2}
-
-PLAN = Training(epochs=1, batch=64, lr=0.05, momentum=0.9)
-
-
-@pytest.mark.slow
-def test_cifar_100_is_outside_of_cifar_10(data: Path) -> None:
-    if not (data / "cifar100").is_dir() or not (data / "cifar10").is_dir():
-        pytest.skip("no CIFAR-10 and CIFAR-100 in the real data")
-    table = {"name": "cifar10", "folder": str(data / "cifar10"), "train": 300, "validation": 200, "test": 300,
-            "augment": False, "ood": [{"name": "cifar100", "test": 300}, "gaussian-noise"]}  # fmt: skip
-    outcome = finish(Recipe(table, MODEL, {"type": "AdaFocalLoss"}, PLAN))
-    assert outcome.ood["cifar100"].logits.shape == (300, 10)
-    assert 0.2 < ood_auroc(outcome.test, outcome.ood["cifar100"]) < 0.95

@@ -31,6 +31,7 @@ TYPOS = [
 BROKEN = [
     ("epochs = 3", "epoch = 3", "training of 'CE': expected a key of Training, got 'epoch'; did you mean epochs?"),
     ("batch = 10", 'batch = "10"', "training of 'CE': expected batch to be a valid integer, got '10'"),
+    ("training = { lr = 0.5 }", 'training = { plain = ["x"] }', "training of 'F': expected a rate for each of plain"),
     ("seeds = [0, 1]", "seeds = []", "expected at least one training, got none"),
     ("seeds = [0, 1]", "seeds = [0, 0]", "expected each of seeds once, got 0 twice"),
     ("seeds = [0, 1]", "seeds = [-1]", r"expected seeds\[0\] to be greater than or equal to 0, got -1"),
@@ -65,14 +66,6 @@ def test_a_broken_study_names_file_and_key(tmp_path: Path, old: str, new: str, s
 def test_nested_values_are_refused_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match=r"expected a TOML file, got .*study\.toml"):
         load_study(write(tmp_path, DEEP))
-
-
-def test_studies_made_in_python_are_checked_too(tmp_path: Path) -> None:
-    study = load_study(write(tmp_path, SMALL))
-    with pytest.raises(InputError, match="expected each of seeds once"):
-        replace(study, seeds=(1, 1))
-    with pytest.raises(InputError, match="expected each of settings once"):
-        replace(study, settings=study.settings * 2)
 
 
 def test_a_missing_folder_is_found_before_the_first_training(tmp_path: Path) -> None:

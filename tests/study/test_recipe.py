@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from tests.study.samples import SMALL, write
-from torch import nn
 
 from calibrant.errors import FileFormatError, InputError
 from calibrant.losses import FocalLoss
@@ -145,17 +144,10 @@ def test_tables_and_kinds_of_figures_are_checked(tmp_path: Path) -> None:
         load_study(write(tmp_path, SMALL + figure))
 
 
-def test_a_loss_takes_the_training_s_reduction_unless_it_names_its_own() -> None:
+def test_classes_are_found_by_name_or_path_and_get_reduction_and_sizes() -> None:
     assert make_loss({"type": "FocalLoss", "gamma": 2}, reduction="sum").reduction == "sum"
     assert make_loss({"type": "FocalLoss", "gamma": 2, "reduction": "mean"}, reduction="sum").reduction == "mean"
-
-
-def test_a_class_of_one_s_own_is_found_by_its_path() -> None:
     assert isinstance(make_loss({"type": "calibrant.losses.focal:FocalLoss", "gamma": 1}), FocalLoss)
-    assert isinstance(make_model({"type": "torch.nn:Linear", "in_features": 2, "out_features": 2}, sizes={}), nn.Linear)
-
-
-def test_a_network_is_given_of_the_sizes_only_those_it_asks_for() -> None:
     model = make_model({"type": "MLP", "hidden": [5]}, sizes={"classes": 3, "inputs": 4, "vocabulary": 9})
     assert sum(p.numel() for p in model.parameters()) == (4 + 1) * 5 + (5 + 1) * 3
 

@@ -16,7 +16,6 @@ FITS = {"binary-fit", "three-classes", "four-classes"}  # some seconds each
 
 
 numbers_of = functools.cache(lambda name: FIGURES[name]())  # each is looked at several times
-drawn = functools.cache(lambda name: figure_of(numbers_of(name)))
 
 
 def named(name: str):
@@ -24,14 +23,18 @@ def named(name: str):
 
 
 @pytest.mark.parametrize("name", [named(name) for name in FIGURES])
-def test_every_figure_is_whole_and_finite(name: str) -> None:
+def test_every_figure_is_whole_finite_and_drawn_with_its_labels(name: str) -> None:
     numbers = numbers_of(name)
     assert numbers.name == name
     assert numbers.caption.endswith((".", ")"))
     assert len(numbers.panels) in {1, 2, 3, 4}
     assert all(map(math.isfinite, numbers.facts.values()))
-    for panel in numbers.panels:
+    axes = [ax for ax in figure_of(numbers).axes if ax.get_title()]
+    assert [ax.get_title() for ax in axes] == [panel.title for panel in numbers.panels]
+    for ax, panel in zip(axes, numbers.panels, strict=True):
         if isinstance(panel, Plot):
+            assert (ax.get_xlabel(), ax.get_ylabel()) == (panel.x_label, panel.y_label)
+            assert ax.get_legend_handles_labels()[1] == [line.label for line in panel.lines if line.label]
             assert all(len(curve.x) == len(curve.y) > 1 for curve in panel.lines)
             assert all(map(math.isfinite, (y for curve in panel.lines for y in (*curve.x, *curve.y))))
             for curve in panel.lines:
@@ -45,16 +48,6 @@ def test_every_figure_is_whole_and_finite(name: str) -> None:
             )
         else:
             assert len(panel.rows) == len(panel.values)
-
-
-@pytest.mark.parametrize("name", [named(name) for name in FIGURES])
-def test_every_panel_is_drawn_and_labelled(name: str) -> None:
-    axes = [ax for ax in drawn(name).axes if ax.get_title()]
-    assert [ax.get_title() for ax in axes] == [panel.title for panel in numbers_of(name).panels]
-    for ax, panel in zip(axes, numbers_of(name).panels, strict=True):
-        if isinstance(panel, Plot):
-            assert (ax.get_xlabel(), ax.get_ylabel()) == (panel.x_label, panel.y_label)
-            assert ax.get_legend_handles_labels()[1] == [line.label for line in panel.lines if line.label]
 
 
 def test_the_documentation_shows_every_figure() -> None:

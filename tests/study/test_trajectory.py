@@ -45,15 +45,9 @@ def test_figures_of_right_and_wrong_samples_are_those_worked_out_by_hand() -> No
     assert figures["entropy"] == pytest.approx(entropy)
     assert figures["entropy_wrong"] == pytest.approx(entropy)
     assert figures["ece"] == pytest.approx(0.25)
-
-
-def test_without_wrong_samples_their_figures_are_none_and_the_temperature_is_small() -> None:
     right = Predictions.from_logits([[3.0, 0.0], [0.0, 3.0]], [0, 1])
     assert epoch_figures(right)["nll_wrong"] is None
     assert temperature_of_epoch(right).temperature < 0.01
-
-
-def test_masked_classes_have_no_entropy() -> None:
     masked = Predictions.from_logits([[0.0, -math.inf, 0.0]], [0])
     assert epoch_figures(masked)["entropy"] == pytest.approx(math.log(2))
 

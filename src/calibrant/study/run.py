@@ -106,15 +106,10 @@ def execute(recipe: Recipe, store: Store, *, accelerator: str = "auto") -> Itera
         warnings.filterwarnings("ignore", module="lightning")  # about loaders and clusters, which are not used here
         try:
             outcome = yield from training(recipe, checkpoint=store.checkpoint(recipe), accelerator=accelerator)
-        except BaseException as error:
-            store.tidy(recipe)
-            if isinstance(error, torch.OutOfMemoryError):
-                raise FitError(
-                    f"a training of batch {recipe.training.batch} to fit in the memory of its device",
-                    f"out of memory (seed {recipe.seed})",
-                    "run fewer workers at a time, or set a smaller batch: finished trainings are kept",
-                ) from error
-            raise
+        except torch.OutOfMemoryError as error:
+            wanted = f"a training of batch {recipe.training.batch} to fit in the memory of its device"
+            remedy = "run fewer workers at a time, or set a smaller batch: finished trainings are kept"
+            raise FitError(wanted, f"out of memory (seed {recipe.seed})", remedy) from error
     if not dist.is_initialized() or dist.get_rank() == 0:  # of several devices, only rank 0 writes
         store.save(recipe, outcome)
 
@@ -131,11 +126,11 @@ def _in_processes(
         # shared without a lock, which a worker that is killed could keep
         epochs, seen = context.RawArray("l", len(waiting)), [0] * len(waiting)
         with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(epochs,)) as pool:
-            futures = {
-                pool.submit(_run_and_count, cell.recipe, store, accelerator, place): cell
-                for place, cell in enumerate(waiting)
-            }
             try:
+                futures = {
+                    pool.submit(_run_and_count, cell.recipe, store, accelerator, place): cell
+                    for place, cell in enumerate(waiting)
+                }
                 while futures:
                     for place, cell in enumerate(waiting):
                         if epochs[place] != seen[place] and cell.recipe.fingerprint in left:

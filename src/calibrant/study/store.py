@@ -117,14 +117,6 @@ class Store:
         """
         return torch.from_numpy(read_arrays(self.folder(recipe) / "learned.npz")[name])
 
-    def tidy(self, recipe: Recipe) -> None:
-        """Delete the recipe's folder and the store's folders if they are empty, after a run that failed before writing a file."""
-        for folder in (self.folder(recipe), self.root / "runs", self.root):
-            try:
-                folder.rmdir()
-            except OSError:  # not empty, or already removed by another process
-                return
-
 
 def _arrays_of(splits: Mapping[str, Predictions]) -> dict[str, Any]:
     """Return the arrays of a file that ``calibrant evaluate`` reads too: val_logits, val_labels, test_logits …"""

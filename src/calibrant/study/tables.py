@@ -337,7 +337,7 @@ def record_of(study: Study, measured: Sequence[Measured], *, path: Path, columns
             "n": len(m.before),
             "seconds": m.seconds,
         }
-        known = {name: value for name, value in values.items() if not math.isnan(value)}
+        known = {name: value for name, value in values.items() if math.isfinite(value)}
         figures.append({**where, **known, "validation_uses": m.validation_uses})
     record = {
         "study": study.name,

@@ -1,4 +1,4 @@
-"""Text: the Stanford Sentiment Treebank as trees (level by level) or tokens, and 20 Newsgroups as words or tokens."""
+"""Text: the Stanford Sentiment Treebank as trees, level by level, and 20 Newsgroups as words or tokens."""
 
 import gzip
 import math
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from calibrant._files import error_boundary
 from calibrant.errors import FileFormatError, InputError, optional
-from calibrant.study.data._split import CPU, DataSet, Fold, Indices, TensorSplit, data_folder, draw_rows, split_rows
+from calibrant.study.data._split import CPU, DataSet, Fold, Indices, TensorSplit, data_folder, split_rows
 from calibrant.study.record import Flag, Size, Text, record
 
 Node = list[Any]  # [label, word] or [label, left, right]
@@ -174,7 +174,6 @@ def build_tree(root: Node, *, index: dict[str, int], labels: dict[int, int]) -> 
 
 BINARY = {0: 0, 1: 0, 3: 1, 4: 1}  # neutral (2) is left out
 TERNARY = {0: 0, 1: 0, 2: 1, 3: 2, 4: 2}
-BRACKETS = {"-LRB-": "(", "-RRB-": ")"}
 WORD = re.compile(r"[a-z0-9']+")
 # what is between the characters that Keras filters
 KERAS_WORD = re.compile(r"""[^ \t\n!"#$%&()*+,\-./:;<=>?@\[\\\]^_`{|}~]+""")
@@ -183,20 +182,8 @@ UNREAD_VOCABULARY = 8  # stands for the vocabulary of texts that have not been r
 Length = Annotated[Size, Field(ge=2)]  # a tokenizer adds a first and a last token
 
 
-class Texts(DataSet):
-    """Texts, read as the tokens of a pretrained network if ``tokenizer`` is given."""
-
-    outside = ()
-    tokenizer: str | None
-    length: int | None
-
-    def sample(self) -> Tensor | None:
-        """Return two rows of words or tokens; None for trees."""
-        return None if self.length is None else torch.empty(2, self.length, dtype=torch.int64, device="meta")
-
-
 @record
-class Treebank(Texts):
+class Treebank(DataSet):
     """The binary Stanford Sentiment Treebank: 6,920 / 872 / 1,821 trees whose root is not neutral.
 
     With three classes a network is also trained on the neutral nodes inside the trees, and decides between negative (0) and
@@ -204,29 +191,19 @@ class Treebank(Texts):
 
     Args:
         folder: A folder with ``train.txt``, ``dev.txt`` and ``test.txt``, plain or ``.gz``, one bracketed tree per line.
-        train: Number of training trees to use, drawn by the seed; None is all.
         classes: 2, or 3 as in the authors' code.
         glove: A file of word vectors, by its path or its name in ``folder``; networks receive them as ``vectors``. The seed
             draws those of other words.
-        tokenizer: A folder with a tokenizer's files, or a name on the hub: sentences as tokens, without their trees.
-        length: Number of tokens that are kept, from the beginning; 128 if left out.
     """
 
+    outside = ()
+
     folder: Path
-    train: Size | None = None
     classes: Literal[2, 3] = 2
     glove: Path | None = None
-    tokenizer: Text | None = None
-    length: Length | None = None
 
-    def __post_init__(self) -> None:
-        if self.tokenizer is None and self.length is not None:
-            raise InputError("length with a tokenizer", "none", "leave it out: trees are taken whole")
-        if self.tokenizer is not None:
-            if self.classes == 3 or self.glove is not None:
-                got = "both"
-                raise InputError("classes and glove without a tokenizer", got, "leave them out: they are about trees")
-            object.__setattr__(self, "length", self.length or 128)
+    def sample(self) -> None:
+        """Return None: a batch of trees is not one tensor."""
 
     def sizes(self) -> dict[str, Any]:
         """Return the sizes, with a placeholder for the number of words."""
@@ -237,20 +214,10 @@ class Treebank(Texts):
 
         Raises:
             FileFormatError: If there are no such files.
-            MissingExtraError: If ``transformers`` is needed and not installed.
         """
         place = data_folder(self.folder, name="sst")
         roots = {name: roots_of(place, name) for name in ("train", "dev", "test")}
         kept = {name: [root for root in found if root[0] in BINARY] for name, found in roots.items()}
-        rows = draw_rows(np.arange(len(kept["train"])), self.train, seed=seed, what="training trees")
-        kept["train"] = [kept["train"][row] for row in rows]
-        if self.tokenizer is not None:
-            parts = [
-                ([" ".join(BRACKETS.get(word, word) for word in leaves_of(root)) for root in part],
-                 np.array([BINARY[root[0]] for root in part], dtype=np.int64))
-                for part in kept.values()
-            ]  # fmt: skip
-            return tokenised(parts, self.tokenizer, length=int(self.length or 0), classes=2)
         words = {name: {word for root in found for word in leaves_of(root)} for name, found in roots.items()}
         known, sizes = words["train"], self.sizes()
         if self.glove is not None:
@@ -265,7 +232,7 @@ class Treebank(Texts):
 
 
 @record
-class Newsgroups(Texts):
+class Newsgroups(DataSet):
     """20 Newsgroups as indices of its most frequent words, or as tokens.
 
     Args:
@@ -280,10 +247,11 @@ class Newsgroups(Texts):
             ``validation`` texts before it are held out.
         headers: Whether a text's header, up to its first empty line, is kept; a text without such a line is kept whole.
         validation: Number of validation texts, drawn by the seed from the training ones unless ``split`` says which.
-        train: Number of training texts to use; None is all.
         glove: As for the treebank; with it the vocabulary is as large as there are words.
-        tokenizer: As for the treebank.
+        tokenizer: A folder with a tokenizer's files, or a name on the hub: texts as its tokens.
     """
+
+    outside = ()
 
     folder: Path
     vocabulary: Size = 20_000
@@ -292,15 +260,21 @@ class Newsgroups(Texts):
     split: Literal["date", "mukhoti"] = "date"
     headers: Flag = True
     validation: Size = 900
-    train: Size | None = None
     glove: Path | None = None
     tokenizer: Text | None = None
 
     def __post_init__(self) -> None:
         if self.tokenizer is not None and self.glove is not None:
             raise InputError("glove without a tokenizer", "both", "leave one out")
-        if self.length is None:
-            object.__setattr__(self, "length", 300 if self.tokenizer is None else 256)
+
+    @property
+    def kept(self) -> int:
+        """Number of words or tokens of a text that are kept."""
+        return self.length or (300 if self.tokenizer is None else 256)
+
+    def sample(self) -> Tensor:
+        """Return two rows of words or tokens."""
+        return torch.empty(2, self.kept, dtype=torch.int64, device="meta")
 
     def sizes(self) -> dict[str, Any]:
         """Return the sizes."""
@@ -323,10 +297,10 @@ class Newsgroups(Texts):
             np.random.RandomState(1).shuffle(order)  # the generator of the code that is reproduced
             count = len(texts) - len(texts) // 5
             fit, held, tested = np.split(order, [count - self.validation, count])
-        rows = (fit[: self.train], held, tested)
+        rows = (fit, held, tested)
         if self.tokenizer is not None:
             parts = [([texts[row] for row in part], labels[part]) for part in rows]
-            return tokenised(parts, self.tokenizer, length=int(self.length or 0), classes=20)
+            return tokenised(parts, self.tokenizer, length=self.kept, classes=20)
         keras = self.words == "keras"
         words = [(KERAS_WORD if keras else WORD).findall(text.lower()) for text in texts]
         counts = Counter(word for row in (range(len(texts)) if keras else rows[0]) for word in words[row])
@@ -342,7 +316,7 @@ class Newsgroups(Texts):
         return Fold(train, validation, test, sizes=sizes)
 
     def _encoded(self, texts: list[list[str]], labels: Indices, index: dict[str, int]) -> TensorSplit:
-        length, keras = int(self.length or 0), self.words == "keras"
+        length, keras = self.kept, self.words == "keras"
         rows = torch.zeros(len(texts), length, dtype=torch.int32)
         for row, words in enumerate(texts):
             known = [number for word in words if (number := index.get(word)) is not None]

@@ -1,14 +1,12 @@
 """Networks of texts: convolutions over word indices, the Tree-LSTM over trees, BERT over tokens."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from calibrant._core.check import shown
 from calibrant._files import error_boundary
 from calibrant.errors import InputError, optional
 from calibrant.study.data.text import TreeBatch
@@ -174,9 +172,7 @@ class BertClassifier(nn.Module):
 
     Args:
         classes: K.
-        weights: A folder with a BERT's ``config.json`` and ``model.safetensors``, or a name on the hub; None draws new
-            weights.
-        config: Mapping[str, Any] of ``transformers.BertConfig`` for new weights; the defaults are BERT-base's.
+        weights: A folder with a BERT's ``config.json`` and ``model.safetensors``, or a name on the hub.
         vocabulary: Number of tokens of the data's tokenizer.
         padding: Id of the padding token, which no other token attends to.
         dropout: Dropout probability of the pooled output.
@@ -184,37 +180,22 @@ class BertClassifier(nn.Module):
     Raises:
         MissingExtraError: If ``transformers`` is not installed.
         FileFormatError: If there are no such weights.
-        InputError: If both weights and a config are given, a field is invalid, or the data have more tokens than the weights.
+        InputError: If the data have more tokens than the weights.
 
     References:
         Devlin et al. 2019. BERT-base without the last layer has 109,482,240 parameters.
     """
 
     def __init__(
-        self,
-        classes: int,
-        weights: str | None = None,
-        config: Mapping[str, Any] | None = None,
-        vocabulary: int | None = None,
-        padding: int = 0,
-        dropout: float = 0.1,
+        self, classes: int, weights: str, vocabulary: int | None = None, padding: int = 0, dropout: float = 0.1
     ) -> None:
         super().__init__()
         with optional("transformers", extra="transformers"):
-            from transformers import BertConfig, BertModel
-        if weights is not None and config is not None:
-            raise InputError("weights or a config", "both", "weights bring their config, leave it out")
-        if weights is not None:
-            local = Path(weights).is_dir()
-            # no folder, no network, broken files: the library raises many kinds
-            with error_boundary("a folder or a name of BERT's weights as safetensors", f"{weights!r}", "check it"):
-                self.encoder = BertModel.from_pretrained(weights, local_files_only=local, use_safetensors=True)
-        else:
-            known = {} if vocabulary is None else {"vocab_size": vocabulary}
-            fields = {**known, "pad_token_id": padding, **(config or {})}
-            # the library raises many kinds for a field that it cannot build with
-            with error_boundary("fields of transformers.BertConfig", shown(fields), "correct them", kind=InputError):
-                self.encoder = BertModel(BertConfig(**fields))
+            from transformers import BertModel
+        local = Path(weights).is_dir()
+        # no folder, no network, broken files: the library raises many kinds
+        with error_boundary("a folder or a name of BERT's weights as safetensors", f"{weights!r}", "check it"):
+            self.encoder = BertModel.from_pretrained(weights, local_files_only=local, use_safetensors=True)
         if vocabulary is not None and vocabulary > self.encoder.config.vocab_size:
             wanted = f"at most {self.encoder.config.vocab_size} tokens"
             raise InputError(wanted, f"{vocabulary} in the data", "use the tokenizer that belongs to the weights")
