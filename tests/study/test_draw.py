@@ -32,6 +32,9 @@ def test_panels_are_labelled_and_share_a_legend() -> None:
     assert [text.get_text() for text in legend.get_texts()] == ["Cross-entropy", "Focal 3"]
     assert list(figure.axes[0].lines[0].get_ydata()) == pytest.approx([30.0, 20.0, 10.0])
     assert figure.axes[0].collections, "the range over seeds is drawn"
+    figure.canvas.draw()
+    (caption,) = figure.texts[1:]  # after the heading
+    assert caption.get_window_extent().y1 < legend.get_window_extent().y0
 
 
 def test_bars_are_stacked_from_the_bottom() -> None:

@@ -36,6 +36,7 @@ THIN: dict[str, Any] = {
 LEGEND: dict[str, Any] = {
     "frameon": False, "fontsize": 8, "labelcolor": LIGHT.ink, "handlelength": 2.2, "labelspacing": 0.35, "columnspacing": 1.2,
 }  # fmt: skip
+LEGEND_LINE = 0.16  # inches
 BAND = 0.15  # opacity
 TIGHT: dict[str, Any] = {"bbox_inches": "tight", "pad_inches": 0.1}
 SHORT_LABEL = 16  # characters of labels of which two stand beside each other below a panel
@@ -91,15 +92,16 @@ def figure_of(drawing: Drawing, *, width: Width = None) -> "Figure":
     # half an inch for the heading or the legend and .15 for each row's titles; a single panel of a page is no taller than two
     height = min(across / columns, SIZE[0]) * SIZE[1] / SIZE[0] + 0.15
     figure = new_figure(width=across, height=height * rows + 0.5)
-    if width is None:
-        figure.suptitle(textwrap.fill(drawing.title, round(LETTERS * across)), fontsize=11, color=LIGHT.ink)
-        # below the canvas: a tight bounding box takes it in, and neither panels nor legend give way to it
-        caption = textwrap.fill(drawing.caption, round(CAPTION * across))
-        figure.text(0.02, -0.02, caption, fontsize=7, color=LIGHT.faint, va="top")
     axes = [figure.add_subplot(rows, columns, place + 1) for place in range(count)]
     for panel, ax in zip(drawing.panels, axes, strict=True):
         draw_panel(panel, ax)
-    _legends(axes, figure)
+    legend = _legends(axes, figure, below=width is None)
+    if width is None:
+        figure.suptitle(textwrap.fill(drawing.title, round(LETTERS * across)), fontsize=11, color=LIGHT.ink)
+        # below the canvas: a tight bounding box takes it in, and panels do not give way to it
+        caption = textwrap.fill(drawing.caption, round(CAPTION * across))
+        y = -0.02 - legend / figure.get_figheight()
+        figure.text(0.02, y, caption, fontsize=7, color=LIGHT.faint, va="top")
     return figure
 
 
@@ -265,17 +267,25 @@ def _coordinates(rows: Tensor) -> tuple[Tensor, Tensor]:
     return rows[..., 1] + rows[..., 2] / 2, rows[..., 2] * HALF_HEIGHT
 
 
-def _legends(axes: Sequence["Axes"], figure: "Figure") -> None:
-    """Add one legend below the panels if all have the same entries, else one to each panel."""
+def _legends(axes: Sequence["Axes"], figure: "Figure", *, below: bool) -> float:
+    """Add one legend below the panels if all have the same entries, else one to each panel; return its inches below the canvas.
+
+    A tight bounding box moves a legend that is placed by the canvas, so that it stands ``below`` where there is one.
+    """
     entries = [ax.get_legend_handles_labels()[1] for ax in axes]
     # panels that show fewer lines show the first of them
     common = max(entries, key=len)
     if len(axes) > 1 and common and all(found == common[: len(found)] for found in entries):
         handles, labels = axes[entries.index(common)].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), **LEGEND)
-        return
+        columns = min(4, len(labels))
+        place: dict[str, Any] = (
+            {"loc": "upper center", "bbox_to_anchor": (0.5, 0)} if below else {"loc": "outside lower center"}
+        )
+        figure.legend(handles, labels, ncols=columns, **place, **LEGEND)
+        return LEGEND_LINE * (1 + math.ceil(len(labels) / columns)) if below else 0.0
     for ax, found in zip(axes, entries, strict=True):
         if found:
             # below, where no line is
             columns = 2 if max(map(len, found)) <= SHORT_LABEL else 1
             ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=columns, **LEGEND)
+    return 0.0

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -27,6 +27,7 @@ from calibrant.study.data._split import (
     DataSet,
     Fold,
     Indices,
+    Prepare,
     TensorSplit,
     data_folder,
     draw_rows,
@@ -181,17 +182,10 @@ DECODERS = 4  # threads
 PAD = 4  # pixels before a random crop, for 32×32 and 64×64 images alike, as in Mukhoti et al. (2020), code
 
 
-@dataclass(frozen=True)
-class Normalise:
-    """Converts uint8 images (B, H, W, 3) to standardised float32 images (B, 3, H, W)."""
-
-    mean: tuple[float, float, float]
-    deviation: tuple[float, float, float]
-
-    def __call__(self, images: Tensor) -> Tensor:
-        """Return the network's input."""
-        mean, deviation = images.new_tensor([self.mean, self.deviation], dtype=torch.float32)
-        return ((images.float() / 255 - mean) / deviation).permute(0, 3, 1, 2)
+def normalised(images: Tensor, *, mean: Sequence[float], deviation: Sequence[float]) -> Tensor:
+    """Return uint8 images (B, H, W, 3) as standardised float32 images (B, 3, H, W)."""
+    centre, scale = images.new_tensor([mean, deviation], dtype=torch.float32)
+    return ((images.float() / 255 - centre) / scale).permute(0, 3, 1, 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,7 +210,7 @@ class LazyImages:
     size: int
     augment: bool
     workers: int
-    prepare: Normalise
+    prepare: Prepare
     device: torch.device = CPU
     decided: tuple[int, ...] = ()
 
@@ -366,9 +360,8 @@ class Images(DataSet):
         """
         source = SOURCES[self.name]
         mean, deviation = STATISTICS[self.statistics or source.statistics]
-        (whole, labels, classes), (test, _, _) = (
-            self._read(split, Normalise(mean, deviation)) for split in ("train", "test")
-        )
+        prepare = partial(normalised, mean=mean, deviation=deviation)
+        (whole, labels, classes), (test, _, _) = (self._read(split, prepare) for split in ("train", "test"))
         rule, count = self.split or source.rule, self.validation or source.validation
         fit, held = split_rows(len(labels), validation=count, rule=rule, seed=self.split_seed, labels=labels)
         fit = draw_rows(fit, self.train, seed=seed, what=f"train images of {self.name} (those not for validation)")
@@ -378,7 +371,7 @@ class Images(DataSet):
         sizes = {**self.sizes(), "classes": classes}
         return Fold(whole[fit], whole[held], test[tested], sizes, augment=CropAndFlip(PAD, black) if crops else None)
 
-    def _read(self, split: str, prepare: Normalise) -> tuple[Any, Indices, int]:
+    def _read(self, split: str, prepare: Prepare) -> tuple[Any, Indices, int]:
         """Return a split, its labels (N,) and K."""
         place = None if self.folder is None else str(data_folder(self.folder, name=self.name))
         if self.name == "imagenet":
