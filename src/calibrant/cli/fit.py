@@ -98,7 +98,15 @@ def fit(
         print_json({"rows": [row.plain() for row in figures], "fitted": facts})
         return
     if evidence := evidence_of(calibrator):
-        _print_evidence(evidence)
+        print_line(f"auto: {evidence.verdict}", style="bold")
+        cells = []
+        for trial in evidence.trials:
+            if math.isfinite(trial.loss):
+                # without settings, which may hold names in parentheses; the stages of a chain have none of their own
+                plain = re.sub(r"\([^()]*=[^()]*\)", "", re.sub(r"\([^()]*\)", "", trial.name))
+                numbers = f"{trial.loss:.4f}", f"{trial.gain:+.4f}", f"{trial.error:.4f}", f"{trial.weight:.2f}"
+                cells.append([plain, *numbers])
+        print_table(("tried", "log-loss", "gain", "± s.e.", "weight"), cells)
     notes = [f"{_in_words(calibrator)}, fitted on {'all rows' if split == 'all' else split}, saved to {output}"]
     if figures:
         evaluated = f"`calibrant evaluate FILE --calibrator C{'' if split == 'all' else ' --split test'}`"
@@ -142,18 +150,6 @@ def evidence_of(calibrator: Any) -> Evidence | None:
     from calibrant.calibrators import AutoCalibrator
 
     return calibrator.evidence if isinstance(calibrator, AutoCalibrator) else None
-
-
-def _print_evidence(evidence: Evidence) -> None:
-    """Print what an automatic choice weighed."""
-    print_line(f"auto: {evidence.verdict}", style="bold")
-    rows = []
-    for trial in evidence.trials:
-        if math.isfinite(trial.loss):
-            # without settings, which may hold names in parentheses; the stages of a chain have none of their own
-            plain = re.sub(r"\([^()]*=[^()]*\)", "", re.sub(r"\([^()]*\)", "", trial.name))
-            rows.append([plain, f"{trial.loss:.4f}", f"{trial.gain:+.4f}", f"{trial.error:.4f}", f"{trial.weight:.2f}"])
-    print_table(("tried", "log-loss", "gain", "± s.e.", "weight"), rows)
 
 
 def apply(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,7 +14,7 @@ from calibrant.cli.show import print_json, print_line, print_table, working
 from calibrant.errors import InputError, LeakError
 
 if TYPE_CHECKING:
-    from calibrant.operate import Monitor
+    pass
 
 CODES = {"pass": 0, "fail": 1, "not enough evidence": 3}  # 2 is a user's error in every command
 
@@ -141,9 +141,11 @@ def watch(
     with one_writer(state):
         monitor = Monitor.load(state) if state.exists() else None
         if reference is not None:
-            made = _started(
-                reading.rows(reading.source(reference), "val", features=options.feature_names(fitted)), fitted
-            )
+            rows = reading.rows(reading.source(reference), "val", features=options.feature_names(fitted))
+            try:
+                made = Monitor(rows if fitted is None else rows.calibrated_by(fitted))
+            except LeakError:  # rows that the calibrator was fitted on: a monitor of them out of fold
+                made = Monitor.from_fit(fitted, rows)
             if monitor is not None and not monitor.watches(made):
                 raise InputError(
                     f"{shown(state)} was started from another reference; leave --reference out, or start a new state"
@@ -162,13 +164,3 @@ def watch(
     else:
         print_line(monitor.status.sentence(names))
     raise typer.Exit(int(monitor.alarm))
-
-
-def _started(rows: Any, fitted: Any) -> Monitor:
-    """Return a monitor of a reference through a calibrator; of rows that the calibrator was fitted on, out of fold."""
-    from calibrant.operate import Monitor
-
-    try:
-        return Monitor(rows if fitted is None else rows.calibrated_by(fitted))
-    except LeakError:
-        return Monitor.from_fit(fitted, rows)

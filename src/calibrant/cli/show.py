@@ -39,18 +39,14 @@ def say(kind: str, sentence: str) -> None:
     typer.echo(typer.style(f"{kind}: ", fg=color, bold=True) + printable(" ".join(sentence.split())), err=True)
 
 
-def leave_reader() -> None:
-    """Send what is still to be written on stdout nowhere, since its reader has left."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 def console(*, err: bool = False) -> Console:
     """Return a console for this moment's stdout or stderr."""
     from rich.console import Console
 
     class Screen(Console):
         def on_broken_pipe(self) -> None:
-            leave_reader()
+            """Send what is still to be written nowhere, since the reader of stdout has left."""
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     # Rich prints nothing to a terminal without a size.
     width = 80 if os.environ.get("COLUMNS") == "0" else None
