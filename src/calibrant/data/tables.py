@@ -223,6 +223,7 @@ class Csv(Table):
         replaced = {self.places[name]: column for name, column in cells.items() if name in self.places}
         added = [column for name, column in cells.items() if name not in self.places]
         rows = max(map(len, cells.values()))
+        ends = [self._delimiter.join(("", *row)) for row in zip(*added, strict=True)] or [""] * rows
         with atomic_write(target) as file:
             file.write(self._content[: self._start])
             records = 0
@@ -231,13 +232,12 @@ class Csv(Table):
                 if records > rows:
                     break
                 bare = text.rstrip("\r\n")
-                end = text[len(bare) :]
+                line_end = text[len(bare) :]
                 if record and row and replaced:
                     kept = [replaced[k][row] if k in replaced else self._quoted(cell) for k, cell in enumerate(record)]
                     bare = bare[: len(bare) - len(bare.lstrip("\r\n"))] + self._delimiter.join(kept)
-                if record:
-                    bare += "".join(self._delimiter + column[row] for column in added)
-                file.write((bare + end).encode(errors="surrogateescape"))
+                more = ends[row] if record else ""
+                file.write((bare + more + line_end).encode(errors="surrogateescape"))
             if records != rows:
                 raise FileFormatError(f"{self.name} has quotes within cells, so that rows cannot be told; double them")
 
@@ -246,7 +246,8 @@ class Csv(Table):
             raise InputError("a table of text holds one number per cell; write .parquet or .jsonl")
         if values.dtype.kind != "f":
             return [self._quoted(str(one)) for one in values.tolist()]
-        return [repr(one).replace(".", self._sign) for one in values.astype(np.float64).tolist()]
+        cells = [*map(repr, values.astype(np.float64).tolist())]
+        return cells if self._sign == "." else [cell.replace(".", self._sign) for cell in cells]
 
     def _quoted(self, cell: str) -> str:
         special = any(sign in cell for sign in (self._delimiter, '"', "\n", "\r"))
