@@ -1,11 +1,10 @@
-"""Histogram binning, isotonic regression, binned Platt scaling and Venn-Abers against scikit-learn and values by hand."""
+"""Histogram binning, isotonic regression and Venn-Abers against scikit-learn and values by hand."""
 
 import math
 
 import numpy as np
 import pytest
 import torch
-from scipy.special import expit
 from tests.conftest import late
 from torch import Tensor
 
@@ -15,11 +14,8 @@ from calibrant.calibrators import (
     CentredIsotonic,
     HistogramBinning,
     IsotonicCalibration,
-    PlattScaling,
-    ScalingBinning,
     VennAbers,
 )
-from calibrant.calibrators.binned import mean_bins
 from calibrant.errors import InputError
 from calibrant.metrics import ECE, Accuracy
 
@@ -123,21 +119,6 @@ def test_centred_isotonic_by_hand() -> None:
     np.testing.assert_allclose(p_of(fitted, at), [0, 1 / 8, 1 / 4, 5 / 8, 1], atol=1e-12)
 
 
-def test_binned_scaling_answers_the_mean_of_the_scaled_probabilities() -> None:
-    z, y, s = binary(400)
-    fitted = ScalingBinning(8).fit(z, y)
-    scaled = expit(PlattScaling().fit(z, y).coefficients[0].numpy() @ np.stack([s, np.ones(400)]))
-    parts = np.array_split(np.argsort(scaled), 8)
-    expected = np.empty(400)
-    for rows in parts:
-        expected[rows] = scaled[rows].mean()
-    np.testing.assert_allclose(p_of(fitted, z), expected, atol=1e-9)
-    # an edge lies half way between its neighbours, and belongs to the bin below
-    edge = float(s[parts[0][-1]] + s[parts[1][0]]) / 2
-    around = pair(torch.tensor([edge - 1e-6, edge + 1e-6], dtype=F64))
-    np.testing.assert_allclose(p_of(fitted, around), expected[[parts[0][0], parts[1][0]]], atol=1e-9)
-
-
 @pytest.mark.parametrize("ties", [False, True])
 def test_venn_abers_is_two_isotonic_fits_for_every_row(ties: bool) -> None:
     z, y, s = binary(60, ties=ties)
@@ -152,10 +133,3 @@ def test_venn_abers_is_two_isotonic_fits_for_every_row(ties: bool) -> None:
     np.testing.assert_allclose(p_of(fitted, fresh), (high / (1 - low + high))[:, 1].numpy(), atol=1e-12)
     # the other class's interval is the complement
     torch.testing.assert_close(low.flip(1), 1 - high)
-
-
-def test_bins_of_equal_mass_answer_their_means_and_end_between_places() -> None:
-    places, p, mass = np.array([0.0, 1.0, 2.0, 4.0]), np.array([0.2, 0.4, 0.5, 0.9]), np.array([1.0, 1.0, 1.0, 3.0])
-    edges, means = mean_bins(places, p, mass, bins=2)
-    assert edges.tolist() == [3.0]
-    assert means.tolist() == pytest.approx([1.1 / 3, 0.9])

@@ -44,7 +44,7 @@ SPLITS_ROWS = {"AutoCalibrator", "ConfidenceBinning"}
 # What learns nothing of one row's log-loss, goes by log-odds that are bounded, or has a level for zeros.
 TAKE_ZEROS = {
     "AutoCalibrator", "BetaCalibration", "CentredIsotonic", "FocalCalibration", "HistogramBinning", "Identity",
-    "IsotonicCalibration", "PlattScaling", "PriorShift", "ScalingBinning", "SplineCalibration", "VennAbers",
+    "IsotonicCalibration", "PlattScaling", "PriorShift", "SplineCalibration", "VennAbers",
 }  # fmt: skip
 # A part of the uniform distribution, which every class gets.
 MIX = {"EnsembleTemperatureScaling"}

@@ -30,7 +30,6 @@ RANGES: dict[str, tuple[Callable[[Any], Any], list[Any], list[Any]]] = {
     "KernelScaling ridge > 0": (lambda x: calibrators.KernelScaling(ridge=x), [0.0], [1e-9]),
     "PriorShift priors in [0, 1]": (lambda x: calibrators.PriorShift([x, 1 - x]), [-0.1, 1.1], [0.0, 1.0]),
     "PriorShift rates in (0, 1]": (lambda x: calibrators.PriorShift(rates=[x, 1.0]), [0.0, 1.1], [1.0]),
-    "PriorShift method": (lambda x: calibrators.PriorShift(method=x), ["EM"], ["em", "bbse"]),
     "SplineCalibration knots ≥ 3": (calibrators.SplineCalibration, [2], [3]),
     "StructuredMatrixScaling strength ≥ 0": (lambda x: calibrators.StructuredMatrixScaling(strength=x), [-1e-9], [0.0]),
     "TemperatureScaling prior > 0": (lambda x: calibrators.TemperatureScaling(prior=x), [0.0], [1e-9]),

@@ -17,7 +17,7 @@ from calibrant.calibrators.affine import (
 from calibrant.calibrators.auto import AutoCalibrator
 from calibrant.calibrators.base import Calibrator as Calibrator  # likewise; no method itself
 from calibrant.calibrators.base import Identity
-from calibrant.calibrators.binned import CentredIsotonic, HistogramBinning, IsotonicCalibration, ScalingBinning
+from calibrant.calibrators.binned import CentredIsotonic, HistogramBinning, IsotonicCalibration
 from calibrant.calibrators.chain import Chain
 from calibrant.calibrators.convex import ConvexCalibrator as ConvexCalibrator
 from calibrant.calibrators.focal import FocalCalibration, FocalTemperatureScaling
@@ -53,7 +53,6 @@ __all__ = [
     "MultiLabelCalibrator",
     "PlattScaling",
     "PriorShift",
-    "ScalingBinning",
     "SplineCalibration",
     "StructuredMatrixScaling",
     "StructuredVectorScaling",

@@ -1,21 +1,20 @@
-"""Maps by bins and steps: histogram binning of the top label, isotonic regression, and binned Platt scaling."""
+"""Maps by bins and steps: histogram binning of the top label, and isotonic regression."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_choice, check_count, check_number
+from calibrant._core.check import check_choice, check_number
 from calibrant._core.log_pairs import log_pair_of_top
 from calibrant._core.numerics import in_row_chunks, rank_in
 from calibrant.binning import Binning, EqualMass, EqualWidth, as_binning
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.grids import check_weights_count
-from calibrant.calibrators.one_vs_rest import OneVsRest, PlattScaling, PooledScores, Scores
+from calibrant.calibrators.one_vs_rest import OneVsRest, PooledScores, Scores
 from calibrant.rows import Batch, RowSource
 
 
@@ -221,70 +220,3 @@ class CentredIsotonic(_Piecewise):
         first = blocks[:-1]
         centres = np.add.reduceat(scores.places * scores.mass, first) / np.add.reduceat(scores.mass, first)
         return centres, values[first]
-
-
-class ScalingBinning(OneVsRest):
-    """Platt scaling, then in each of ``bins`` bins of equal mass the mean of the scaled probabilities (Kumar et al. 2019).
-
-    Few answers, each of which can be checked by counting, at less variance than histogram binning, since a bin's answer
-    is a mean of scaled probabilities and not of labels. One map for two classes, one a class against the rest for more.
-
-    Args:
-        bins: How many, ≥ 1.
-
-    Attributes:
-        coefficients: (C, 2) slope and bias of the scaling.
-        edges: (C, bins − 1) in scaled log-odds, a place on an edge belongs to the bin below.
-        values: (C, bins) the log-odds answered.
-
-    Examples:
-        >>> z, y = torch.tensor([[0.0, 2.0], [0.0, -1.0], [0.0, 1.0], [0.0, -2.0]]), torch.tensor([1, 0, 1, 0])
-        >>> ScalingBinning(2).fit(z, y).values.shape
-        torch.Size([1, 2])
-
-    References:
-        Kumar, Liang, Ma 2019, Verified Uncertainty Calibration, §4, Algorithm 1 (all three steps on the same rows).
-    """
-
-    coefficients: Tensor
-    edges: Tensor
-    values: Tensor
-
-    def __init__(self, bins: int = 10) -> None:
-        super().__init__()
-        self.bins = check_count(bins, name="bins")
-
-    def _fit(self, rows: RowSource) -> None:
-        from scipy.special import expit, logit
-
-        scores = Scores.of(rows, self)
-        platt = PlattScaling()
-        platt.fit_scores(scores)
-        self.coefficients = platt.coefficients
-        scaled = replace(scores, log_odds=self._scaled(scores.log_odds)).by_class()
-        bins = [mean_bins(one.places, expit(one.places), one.mass, bins=self.bins) for one in scaled]
-        learned = [(np.append(edges, np.inf), logit(means)) for edges, means in bins]  # +inf after the edges
-        edges, self.values = padded(learned, rows.device)
-        self.edges = edges[:, :-1]
-
-    def _scaled(self, log_odds: Tensor) -> Tensor:
-        return log_odds * self.coefficients[:, :1] + self.coefficients[:, 1:]
-
-    def _calibrated_log_odds(self, log_odds: Tensor) -> Tensor:
-        return self.values.gather(1, rank_in(self.edges, self._scaled(log_odds)))
-
-
-def mean_bins(places: np.ndarray, p: np.ndarray, mass: np.ndarray, *, bins: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the edges (B − 1,) and the mean p (B,) of at most ``bins`` bins of equal mass.
-
-    Args:
-        places: (M,) ascending and distinct; one belongs to the bin in which the middle of its mass falls.
-        p: (M,) at each.
-        mass: (M,) at each.
-        bins: How many, ≥ 1.
-    """
-    middle = (mass.cumsum() - mass / 2) / mass.sum()
-    index = (middle * bins).astype(np.int64).clip(max=bins - 1)
-    first = np.flatnonzero(np.diff(index, prepend=-1))  # of each bin that holds any
-    means = np.add.reduceat(mass * p, first) / np.add.reduceat(mass, first)
-    return (places[first[1:] - 1] + places[first[1:]]) / 2, means

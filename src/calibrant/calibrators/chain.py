@@ -1,14 +1,10 @@
 """Calibrators one after the other."""
 
-from typing import Any, Self
-
-import torch
 from torch import Tensor, nn
 
 from calibrant._core.check import refuse, shown
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.chunks import with_logits
-from calibrant.calibrators.prior_shift import PriorShift, unweighted_logits
 from calibrant.rows import RowSource
 
 
@@ -45,28 +41,6 @@ class Chain(Calibrator):
     def parts(self) -> list[Calibrator]:
         """Return the stages in order."""
         return [stage for stage in self.stages if isinstance(stage, Calibrator)]
-
-    def adapt(self, logits: Any) -> Self:
-        """Let the ``PriorShift`` among the stages estimate the priors of new rows, from what the stages before it return.
-
-        Args:
-            logits: (N, K) logits of the model for unlabelled rows, or ``Predictions``.
-
-        Raises:
-            NotFittedError: Before ``fit``.
-            InputError: If not exactly one stage is a ``PriorShift``.
-        """
-        if not self.fitted:
-            raise self._unfitted()
-        shifts = [stage for stage in self.parts() if isinstance(stage, PriorShift)]
-        if len(shifts) != 1:
-            raise refuse("one PriorShift among the stages", str(len(shifts)), "chain a calibrator and one PriorShift()")
-        z = unweighted_logits(logits)
-        with torch.no_grad():
-            for stage in self.parts()[: self.parts().index(shifts[0])]:
-                z = stage(z)
-        shifts[0].adapt(z)
-        return self
 
     def _fit(self, rows: RowSource) -> None:
         *others, last = self.parts()
