@@ -4,7 +4,6 @@ Every candidate is fitted on four fifths of the rows and scored on the fifth lef
 then mixed by the log-loss that they saved. What the rows say is believed: a class that has none becomes rare.
 """
 
-import json
 import math
 import warnings
 from collections.abc import Iterator, Sequence
@@ -153,7 +152,7 @@ class AutoCalibrator(Calibrator):
         self.candidates = None if candidates is None else [check_inner(one) for one in candidates]
         if self.candidates == []:
             raise refuse("at least one candidate", "none", "name one, such as TemperatureScaling()")
-        self.members = nn.ModuleList([Identity()])  # and, once fitted, what was tried beside it
+        self.members: Any = nn.ModuleList([Identity()])  # and, once fitted, what was tried beside it
 
     @property
     def evidence(self) -> Evidence | None:
@@ -161,19 +160,16 @@ class AutoCalibrator(Calibrator):
         if not self.fitted:
             return None
         losses, weights, errors = (part.tolist() for part in (self.losses, self.weights, self.errors))
-        found = zip(self._members(), losses, errors, weights, strict=True)
+        found = zip(self.members, losses, errors, weights, strict=True)
         trials = tuple(Trial(_name(m), loss, losses[0] - loss, error, weight) for m, loss, error, weight in found)
         rows, wrong, folds = self.counts.tolist()
         return Evidence(int(rows), wrong, int(folds), trials, _verdict(trials, wrong))
 
     def learned(self) -> str:
         """Return what is in use, with its weight."""
-        pairs = zip(self._members(), self.weights.tolist(), strict=True)
+        pairs = zip(self.members, self.weights.tolist(), strict=True)
         used = " + ".join(f"{weight:.2f} {_name(one, settings=False)}" for one, weight in pairs if weight > 0)
         return f"uses {used}" + (f", zeros mixed by {float(self.epsilon):g}" if float(self.epsilon) else "")
-
-    def _members(self) -> list[Calibrator]:
-        return [member for member in self.members if isinstance(member, Calibrator)]
 
     def _pool(self, classes: int, rows: int, wrong: float) -> nn.ModuleList:
         """Return doing nothing and the candidates, unfitted."""
@@ -182,7 +178,7 @@ class AutoCalibrator(Calibrator):
         return nn.ModuleList([Identity(), *(candidates if wrong >= MIN_ERRORS else [])])
 
     def _update_facts(self) -> None:
-        self.preserves_argmax = self.fitted and all(one.preserves_argmax for one in self._members() if one.fitted)
+        self.preserves_argmax = self.fitted and all(one.preserves_argmax for one in self.members if one.fitted)
         # plain numbers, so that a traced forward pass does not depend on a value
         self._weights, self._epsilon = self.weights.tolist(), float(self.epsilon) if self.epsilon.numel() else 0.0
 
@@ -198,7 +194,7 @@ class AutoCalibrator(Calibrator):
             sample, rows = (some.map(with_logits, _mix_zeros, epsilon) for some in (sample, rows))
         wrong = float(sample.total(wrong_mass))
         self.members = self._pool(rows.classes, rows.count, wrong)
-        weight, losses = cross_fitted(self._members(), sample, self.folds)
+        weight, losses = cross_fitted(self.members, sample, self.folds)
         self.losses = weight @ losses / weight.sum()
         if not math.isfinite(float(self.losses[0])):
             raise FitError("a finite log-loss of the logits as they are", "inf", "check the logits' range")
@@ -206,16 +202,15 @@ class AutoCalibrator(Calibrator):
         spread = (weight @ (gain - (self.losses[0] - self.losses)).square()).sqrt() / weight.sum()
         self.errors = spread.nan_to_num(nan=math.inf)  # of a candidate without a finite loss
         self.weights = mixing_weights(gain, weight, wrong=wrong, classes=rows.classes)
-        whole = _Stages(rows)
-        for at, member in enumerate(self._members()):
-            if not float(self.weights[at]) or not whole.fit(member):
-                self.members[at] = renewed(member)
+        pairs = list(zip(self.members, self.weights.tolist(), strict=True))
+        done = iter(fit_members([member for member, one in pairs if one > 0], rows))
+        self.members = nn.ModuleList(m if one > 0 and next(done) else renewed(m) for m, one in pairs)
         self.epsilon = torch.tensor(epsilon, dtype=torch.float64)
         self.counts = torch.tensor([rows.count, wrong, self.folds], dtype=torch.float64)
 
     def _transform(self, logits: Tensor) -> Tensor:
         inputs = _mix_zeros(logits, self._epsilon) if self._epsilon else logits
-        used = [(self._weights[m], member) for m, member in enumerate(self._members()) if member.fitted]
+        used = [(self._weights[m], member) for m, member in enumerate(self.members) if member.fitted]
         if len(used) == 1:
             answer = torch.as_tensor(used[0][1](inputs))
         else:
@@ -293,9 +288,11 @@ def cross_fitted(members: Sequence[Calibrator], rows: RowSource, folds: int) -> 
         rows: The data.
         folds: How many parts.
     """
-    answers = list(held_out(members, rows, folds))
-    losses = [-log_p.gather(2, batch.labels.expand(len(log_p), -1)[:, :, None])[:, :, 0].T for batch, log_p in answers]
-    return torch.cat([batch.row_weights for batch, _ in answers]).cpu(), torch.cat(losses).cpu()
+    weights, losses = [], []
+    for batch, log_p in held_out(members, rows, folds):
+        weights.append(batch.row_weights.cpu())
+        losses.append(-log_p.gather(2, batch.labels.expand(len(log_p), -1)[:, :, None])[:, :, 0].T.cpu())
+    return torch.cat(weights), torch.cat(losses)
 
 
 def held_out(members: Sequence[Calibrator], rows: RowSource, folds: int) -> Iterator[tuple[Batch, Tensor]]:
@@ -306,57 +303,55 @@ def held_out(members: Sequence[Calibrator], rows: RowSource, folds: int) -> Iter
         held, rest = whole.selected(fold == k), whole.selected(fold != k)
         if not len(held):
             continue
-        fits = _Stages(MemoryRows.of_batch(rest), tolerance=_ROUGH) if len(rest) else None
+        report_progress(f"{len(members) - 1} candidates, fold {k + 1} of {folds}")
+        done = fit_members(members[1:], MemoryRows.of_batch(rest), _ROUGH) if len(rest) else [False] * len(members[1:])
         z = held.logits.double()
-        answers = [z.log_softmax(dim=1)]
-        for at, member in enumerate(members[1:], start=1):
-            progress = f"candidate {at} of {len(members) - 1} ({type(member).__name__}), fold {k + 1} of {folds}"
-            report_progress(progress)
-            fitted = fits is not None and fits.fit(member)
-            answers.append(member(z).log_softmax(dim=1) if fitted else torch.full_like(z, -math.inf))
-        yield held, torch.stack(answers)
+        answers = [
+            m(z).log_softmax(1) if ok else torch.full_like(z, -math.inf)
+            for m, ok in zip(members[1:], done, strict=True)
+        ]
+        yield held, torch.stack([z.log_softmax(dim=1), *answers])
 
 
-class _Stages:
-    """Fits of candidates on the same rows, which share the first stages of chains.
+def fit_members(members: Sequence[Calibrator], rows: RowSource, tolerance: float | None = None) -> list[bool]:
+    """Fit each member on the same rows and return whether that worked; first stages that chains share are fitted once.
 
     Args:
+        members: Calibrators.
         rows: The data.
         tolerance: Nats in a gradient at which a fit may end, or None for each method's own.
     """
+    fits: dict[str, Calibrator | None] = {}  # by the stages up to this one
+    after: dict[str, RowSource] = {}  # what these stages make of the rows
+    done = []
+    for member in members:
+        key, inputs, fitted = "", rows, None
+        for stage in member.stages if isinstance(member, Chain) else [member]:
+            if fitted is not None:
+                inputs = after[key] = after.get(key) or inputs.map(with_logits, fitted)
+            key += f" {type(stage)} {config_of(stage)}"
+            stage.tolerance = tolerance
+            if key not in fits:
+                fits[key] = stage if _try_fit(stage, inputs) else None
+            fitted = fits[key]
+            if fitted is None:
+                break
+            if fitted is not stage:
+                stage.load_state_dict(fitted.state_dict())
+        if fitted is not None:
+            member._note(rows)
+        done.append(fitted is not None)
+    return done
 
-    def __init__(self, rows: RowSource, *, tolerance: float | None = None) -> None:
-        self.tolerance = tolerance
-        self._after = {"": rows}  # the rows after the stages of a key
-        self._fitted: dict[str, Calibrator | None] = {}
 
-    def fit(self, member: Calibrator) -> bool:
-        """Fit ``member`` and return whether that worked."""
-        before, key, rows = None, "", self._after[""]
-        for stage in member.parts() if isinstance(member, Chain) else [member]:
-            if before is not None:
-                rows = self._after[key] = self._after.get(key) or rows.map(with_logits, before)
-            key += f"{type(stage).__module__}.{type(stage).__qualname__} {json.dumps(config_of(stage))};"
-            stage.tolerance = self.tolerance
-            if key not in self._fitted:
-                self._fitted[key] = self._fitted_stage(stage, rows)
-            before = self._fitted[key]
-            if before is None:
-                return False
-            if before is not stage:
-                stage.load_state_dict(before.state_dict())
-        member._note(self._after[""])
-        return True
-
-    @staticmethod
-    def _fitted_stage(stage: Calibrator, rows: RowSource) -> Calibrator | None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CalibrantWarning)  # bounds and the like show in its score
-            try:
-                stage._learn(rows)
-            except CalibrantError:
-                return None
-        return stage
+def _try_fit(stage: Calibrator, rows: RowSource) -> bool:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrantWarning)  # bounds and the like show in its score
+        try:
+            stage._learn(rows)
+        except CalibrantError:
+            return False
+    return True
 
 
 def mixing_weights(gain: Tensor, weight: Tensor, *, wrong: float, classes: int) -> Tensor:
@@ -389,7 +384,7 @@ def _drop_negligible(weights: Tensor) -> Tensor:
 def _name(member: Calibrator, *, settings: bool = True) -> str:
     """Return the class's name, of a chain its stages', with or without settings."""
     if isinstance(member, Chain):
-        return f"Chain({', '.join(_name(stage, settings=settings) for stage in member.parts())})"
+        return f"Chain({', '.join(_name(stage, settings=settings) for stage in member.stages)})"
     return f"{type(member).__name__}({shown(member)})" if settings else type(member).__name__
 
 

@@ -1,5 +1,7 @@
 """Calibrators one after the other."""
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from calibrant._core.check import refuse, shown
@@ -30,26 +32,22 @@ class Chain(Calibrator):
         if not stages or not all(isinstance(stage, Calibrator) and not stage.needs_features for stage in stages):
             got = shown(stages[0] if len(stages) == 1 else stages)
             raise refuse("at least one calibrator of the logits alone", got, "write Chain(first, second)")
-        self.stages = nn.ModuleList(stages)
+        self.stages: Any = nn.ModuleList(stages)
         self.top_label = any(stage.top_label for stage in stages)
         self.decision_on_top = self.top_label and all(stage.decision_on_top for stage in stages if stage.top_label)
         self._update_facts()
 
     def _update_facts(self) -> None:
-        self.preserves_argmax = all(stage.preserves_argmax for stage in self.parts())
-
-    def parts(self) -> list[Calibrator]:
-        """Return the stages in order."""
-        return [stage for stage in self.stages if isinstance(stage, Calibrator)]
+        self.preserves_argmax = all(stage.preserves_argmax for stage in self.stages)
 
     def _fit(self, rows: RowSource) -> None:
-        *others, last = self.parts()
+        *others, last = self.stages
         for stage in others:
             stage._learn(rows)
             rows = rows.map(with_logits, stage)
         last._learn(rows)
 
     def _transform(self, logits: Tensor) -> Tensor:
-        for stage in self.parts():
+        for stage in self.stages:
             logits = stage(logits)
         return logits
