@@ -1,5 +1,6 @@
 """A binary calibrator for each of several labels a row, rare labels shrunk towards the one of all labels."""
 
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -81,7 +82,7 @@ class MultiLabelCalibrator(Learned):
             remedy = "pass one such as PlattScaling(), BetaCalibration() or IsotonicCalibration()"
             raise refuse(expected, type(base).__name__, remedy)
         self.strength = None if strength is None else check_number(strength, name="strength", low=0)
-        self.own, self._maps = nn.ModuleList(), list[nn.Module]()
+        self.own: Any = nn.ModuleList()  # of each label, that of the pool where it keeps its probabilities
 
     def __repr__(self) -> str:
         """Show the configuration and what was learned, of the labels' own calibrators their number alone."""
@@ -100,7 +101,7 @@ class MultiLabelCalibrator(Learned):
 
     def learned(self) -> str:
         """Return how many labels there are, and how many keep the pool's calibrator."""
-        return f"{self._columns} labels, {self._columns - len(self.own)} as the pool"
+        return f"{self._columns} labels, {int((self.facts[:, 2] == 1).sum())} as the pool"
 
     def fit(self, predictions: Any, labels: Any = None) -> Self:
         """Fit on validation data, never on training or test data.
@@ -113,11 +114,10 @@ class MultiLabelCalibrator(Learned):
             InputError: If the data are not valid, or hold no positive or no negative label at all.
             FitError: If an optimum was not reached.
         """
-        if not isinstance(predictions, MultiLabel) and labels is not None:
+        if not isinstance(predictions, MultiLabel):
             predictions, labels = MultiLabel.from_logits(predictions, labels, unchecked_kind=True), None
-        if not isinstance(predictions, MultiLabel) or labels is not None:
-            got = f"{type(predictions).__name__}{'' if labels is None else ' and labels'}"
-            raise refuse("a labelled MultiLabel alone, or logits and labels", got, "pass fit(logits, labels)")
+        if labels is not None:
+            raise refuse("a labelled MultiLabel alone, or logits and labels", "both", "pass fit(logits, labels)")
         data = _fitting_rows(predictions)
         with torch.no_grad(), one_thread_if_small(data.logits.numel()):
             self._fit(data)
@@ -134,7 +134,7 @@ class MultiLabelCalibrator(Learned):
         own, facts = list[Calibrator](), list[tuple[float, float, float]]()
         for column in range(z.shape[1]):
             at = rows[columns == column]
-            hit, weight, pooled = y[at, column] == 1, w[at], 1.0
+            hit, weight, made, pooled = y[at, column] == 1, w[at], base, 1.0
             positives, negatives = float(weight[hit].sum()), float(weight[~hit].sum())
             if positives and negatives and self.strength is not None:
                 q = torch.sigmoid(_map_log_odds(base, z[at, column]))
@@ -142,14 +142,14 @@ class MultiLabelCalibrator(Learned):
                 # f q_i imagined rows with the label, f (1 − q_i) without it, beside the real one
                 both = torch.cat([weight * (hit + factor * q), weight * (~hit + factor * (1 - q))])
                 outcome = torch.cat([torch.ones_like(at), torch.zeros_like(at)])
-                own.append(_learn(base, z[at, column].repeat(2), outcome, both, groups[at.cpu()].repeat(2)))
+                made = _learn(base, z[at, column].repeat(2), outcome, both, groups[at.cpu()].repeat(2))
                 pooled = factor / (1 + factor)
+            own.append(made)
             facts.append((positives, negatives, pooled))
-        self.base, self.own, self.class_names = base, nn.ModuleList(own), data.names
+        self.base, self.own, self.class_names = base, nn.ModuleList(map(deepcopy, own)), data.names
         self.facts = torch.tensor(facts, dtype=torch.float64, device=z.device)
         self.classes = torch.tensor(len(facts), device=z.device)
         self._columns = len(facts)
-        self._update_facts()
 
     def forward(self, logits: Tensor) -> Tensor:
         """Return calibrated logits: their sigmoids are the calibrated probabilities.
@@ -162,18 +162,11 @@ class MultiLabelCalibrator(Learned):
             InputError: If L differs from the data of ``fit``.
         """
         self.check_input(logits)
-        return torch.stack([_map_log_odds(one, z) for one, z in zip(self._maps, logits.unbind(dim=1), strict=True)], 1)
-
-    def _update_facts(self) -> None:
-        own: list[nn.Module] = [*self.own][::-1]
-        # a label that is wholly pooled has no calibrator of its own
-        self._maps = [self.base if pooled == 1 else own.pop() for *_, pooled in self.facts.tolist()]
+        return torch.stack([_map_log_odds(one, z) for one, z in zip(self.own, logits.unbind(dim=1), strict=True)], 1)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        own = {
-            name.removeprefix(f"{prefix}own.").split(".")[0] for name in state_dict if name.startswith(f"{prefix}own.")
-        }
-        self.own = nn.ModuleList(config.renewed(self.base) for _ in own)
+        labels = len(state_dict.get(prefix + "facts", ()))
+        self.own = nn.ModuleList(config.renewed(self.base) for _ in range(labels))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
