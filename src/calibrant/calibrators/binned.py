@@ -14,7 +14,7 @@ from calibrant._core.numerics import in_row_chunks, rank_in
 from calibrant.binning import Binning, EqualMass, EqualWidth, as_binning
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.grids import check_weights_count
-from calibrant.calibrators.one_vs_rest import OneVsRest, PooledScores, Scores
+from calibrant.calibrators.one_vs_rest import OneVsRest, PooledScores, pool_ties
 from calibrant.rows import Batch, RowSource
 
 
@@ -137,7 +137,7 @@ class _Piecewise(OneVsRest):
         from scipy.optimize import isotonic_regression
 
         learned = []
-        for scores in Scores.of(rows, self).by_class():
+        for scores in pool_ties(*self._scores(rows)):
             found = isotonic_regression(scores.mean, weights=scores.mass)
             learned.append(self._knots(scores, found.blocks, found.x))
         self.places, self.values = padded(learned, rows.device)

@@ -6,8 +6,7 @@ Newton's method.
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -43,29 +42,15 @@ def log_odds(logits: Tensor) -> Tensor:
     return found.scatter(1, top, -others.log()).clamp(LOWEST, -LOWEST)
 
 
-@dataclass(frozen=True)
-class Scores:
-    """Log-odds (C, n) of each class, whether it is the label (C, n) as 0.0 or 1.0, and the rows' weights (n,)."""
-
-    log_odds: Tensor
-    hit: Tensor
-    weight: Tensor
-
-    @classmethod
-    def of(cls, rows: RowSource, calibrator: Calibrator) -> "Scores":
-        """Return the scores of all rows, for the fit of a calibrator."""
-        batch = rows.gathered(values=_MAX_SCORES, why=type(calibrator).__name__)
-        names = torch.arange(1 if rows.classes == 2 else 0, rows.classes, device=batch.labels.device)
-        odds = in_row_chunks(log_odds, batch.logits).T.contiguous()
-        return cls(odds, (names[:, None] == batch.labels).double(), batch.row_weights)
-
-    def by_class(self) -> "list[PooledScores]":
-        """Return the distinct log-odds of each class."""
-        return [pool_ties(s, hit, self.weight) for s, hit in zip(self.log_odds, self.hit, strict=True)]
-
-
 class OneVsRest(Calibrator):
     """A binary method for every class: subclasses fit the maps and say how they are applied."""
+
+    def _scores(self, rows: RowSource) -> tuple[Tensor, Tensor, Tensor]:
+        """Return log-odds (C, n) of each class, whether it is the label (C, n) as 0.0 or 1.0, and the rows' weights (n,)."""
+        batch = rows.gathered(values=_MAX_SCORES, why=type(self).__name__)
+        names = torch.arange(1 if rows.classes == 2 else 0, rows.classes, device=batch.labels.device)
+        odds = in_row_chunks(log_odds, batch.logits).T.contiguous()
+        return odds, (names[:, None] == batch.labels).double(), batch.row_weights
 
     @abstractmethod
     def _calibrated_log_odds(self, log_odds: Tensor) -> Tensor:
@@ -108,33 +93,27 @@ class _Logistic(OneVsRest):
     def _features(self, log_odds: Tensor) -> Tensor:
         """Return the features (C, P, n) of log-odds (C, n)."""
 
-    def _place(self, scores: Scores) -> None:
+    def _place(self, scores: tuple[Tensor, Tensor, Tensor]) -> None:
         """Learn what the features need."""
 
     def _fit(self, rows: RowSource) -> None:
-        scores = Scores.of(rows, self)
+        # the certified optimum of all classes at once, with features brought to a maximum of 1
+        scores = self._scores(rows)
         self._place(scores)
-        self.fit_scores(scores)
-
-    def fit_scores(self, scores: Scores) -> None:
-        """Set the coefficients to the certified optimum, of all classes at once, with features brought to a maximum of 1.
-
-        Raises:
-            FitError: If there is no finite optimum, which a positive ridge excludes.
-        """
-        rows, weight = scores.log_odds.shape[1], scores.weight
-        step = max(1, _BLOCK // (len(scores.log_odds) * len(self.centre)))
-        parts = [slice(start, start + step) for start in range(0, rows, step)]
-        features = [self._features(scores.log_odds[:, part]) for part in parts]
+        odds, hit, weight = scores
+        count = odds.shape[1]
+        step = max(1, _BLOCK // (len(odds) * len(self.centre)))
+        parts = [slice(start, start + step) for start in range(0, count, step)]
+        features = [self._features(odds[:, part]) for part in parts]
         # with features φ / a the parameters are a θ, so a ridge on θ is one over a²
         scale = torch.stack([one.abs().amax(dim=2) for one in features]).amax(dim=0).clamp_min(1e-12)  # (C, P)
         features = [one.div_(scale[:, :, None]) for one in features]
-        hits, mass = scores.hit @ weight, weight.sum()
+        hits, mass = hit @ weight, weight.sum()
         # Platt 1999, Eq. 2.2: the targets are the means after one imagined row of each kind
         of_hit, of_miss = (
             ((hits + 1) / (hits + 2), 1 / (mass - hits + 2)) if self.platt else (torch.ones_like(hits), 0 * hits)
         )
-        target = torch.lerp(of_miss[:, None], of_hit[:, None], scores.hit)
+        target = torch.lerp(of_miss[:, None], of_hit[:, None], hit)
 
         def loss(every: int) -> Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]:
             taken = [
@@ -159,8 +138,8 @@ class _Logistic(OneVsRest):
 
         least = -torch.inf if self.low is None else scale.new_tensor(self.low) * scale
         start = scale.new_tensor(self.centre) * scale
-        if rows >= 4 * _SAMPLE:  # every step costs a pass: most of the way is gone on a few thousand rows
-            start = newton(loss(rows // _SAMPLE), start, low=least, tolerance=_NEAR, accepted=torch.inf).theta
+        if count >= 4 * _SAMPLE:  # every step costs a pass: most of the way is gone on a few thousand rows
+            start = newton(loss(count // _SAMPLE), start, low=least, tolerance=_NEAR, accepted=torch.inf).theta
         self.coefficients = newton(loss(1), start, low=least, tolerance=_TOLERANCE).theta / scale
 
     def _calibrated_log_odds(self, log_odds: Tensor) -> Tensor:
@@ -270,8 +249,8 @@ class SplineCalibration(_Logistic):
         self.knots = check_count(knots, name="knots", low=3)
         self.centre = (0.0, 1.0) + (0.0,) * (knots - 2)
 
-    def _place(self, scores: Scores) -> None:
-        self.places = torch.stack([one.quantiles(self.knots) for one in scores.by_class()]).to(scores.weight.device)
+    def _place(self, scores: tuple[Tensor, Tensor, Tensor]) -> None:
+        self.places = torch.stack([_quantiles(one, self.knots) for one in pool_ties(*scores)]).to(scores[0].device)
 
     def _features(self, log_odds: Tensor) -> Tensor:
         # the natural cubic basis: Hastie, Tibshirani, Friedman 2009, Eq. 5.4 and 5.5
@@ -283,41 +262,42 @@ class SplineCalibration(_Logistic):
         return torch.cat([torch.ones_like(s), s, curved], dim=1)
 
 
-@dataclass(frozen=True)
-class PooledScores:
+class PooledScores(NamedTuple):
     """Of one class: distinct log-odds (M,) ascending, the mean of its labels at each (M,), and the weight of each (M,)."""
 
     places: np.ndarray
     mean: np.ndarray
     mass: np.ndarray
 
-    def quantiles(self, knots: int) -> Tensor:
-        """Return ``knots`` increasing places (knots,) at the weighted 5 % … 95 % quantiles, at least 0.01 apart."""
-        below = self.mass.cumsum() / self.mass.sum()
-        at = np.searchsorted(below, np.linspace(0.05, 0.95, knots) - 1e-12).clip(max=len(below) - 1)
-        steps = np.arange(knots) * 0.01
-        return torch.from_numpy(np.maximum.accumulate(self.places[at] - steps) + steps)
+
+def pool_ties(log_odds: Tensor, hits: Tensor, weight: Tensor) -> list[PooledScores]:
+    """Return the distinct log-odds of each class in order, with the mean hit and the weight of each, of (C, n), (C, n) and (n,)."""
+    pooled = []
+    for odds, hit in zip(log_odds.cpu().numpy(), hits.cpu().numpy(), strict=True):
+        order = _ascending(odds)
+        x, y, w = odds[order], hit[order], weight.cpu().numpy()[order]
+        first = np.flatnonzero(np.diff(x, prepend=-np.inf))
+        if len(first) < len(x):  # without ties there is nothing to pool: sums would take a quarter of an isotonic fit
+            mass = np.add.reduceat(w, first)
+            x, y, w = x[first], np.add.reduceat(w * y, first) / mass, mass
+        pooled.append(PooledScores(x, y, w))
+    return pooled
 
 
-def pool_ties(log_odds: Tensor, hit: Tensor, weight: Tensor) -> PooledScores:
-    """Return the distinct log-odds (n,) in order, with the mean hit and the weight of each."""
-    x, y, w = (values.cpu().numpy() for values in (log_odds, hit, weight))
-    order = ascending(x)
-    x, y, w = x[order], y[order], w[order]
-    first = np.flatnonzero(np.concatenate([[True], x[1:] != x[:-1]]))
-    if len(first) == len(x):  # no ties, so nothing to pool: sums would take a quarter of an isotonic fit
-        return PooledScores(x, y, w)
-    mass = np.add.reduceat(w, first)
-    return PooledScores(x[first], np.add.reduceat(w * y, first) / mass, mass)
-
-
-def ascending(values: np.ndarray) -> np.ndarray:
-    """Return the order (n,) of finite ``values``, equal ones as they stand: sorted by 2¹⁶ cells first, in less than half the time.
+def _ascending(values: np.ndarray) -> np.ndarray:
+    """Return the order (n,) of finite ``values``: sorted by 2¹⁶ cells first, in less than half the time.
 
     NumPy sorts 16-bit numbers by counting, and its stable sort of what is nearly sorted takes few comparisons.
     """
     low, high = values.min(), values.max()
-    cell = ((values - low) * (65535.0 / max(high - low, 1e-300))).astype(np.uint16)
-    order = np.argsort(cell, kind="stable")
-    found: np.ndarray = order[np.argsort(values[order], kind="stable")]
+    order = ((values - low) * (65535.0 / max(high - low, 1e-300))).astype(np.uint16).argsort(kind="stable")
+    found: np.ndarray = order[values[order].argsort(kind="stable")]
     return found
+
+
+def _quantiles(scores: PooledScores, knots: int) -> Tensor:
+    """Return ``knots`` increasing places (knots,) at the weighted 5 % … 95 % quantiles, at least 0.01 apart."""
+    below = scores.mass.cumsum() / scores.mass.sum()
+    at = np.searchsorted(below, np.linspace(0.05, 0.95, knots) - 1e-12).clip(max=len(below) - 1)
+    steps = np.arange(knots) * 0.01
+    return torch.from_numpy(np.maximum.accumulate(scores.places[at] - steps) + steps)

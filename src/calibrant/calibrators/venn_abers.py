@@ -8,7 +8,7 @@ from torch import Tensor
 
 from calibrant._core.numerics import rank_in
 from calibrant.calibrators.binned import padded
-from calibrant.calibrators.one_vs_rest import OneVsRest, PooledScores, Scores, log_odds
+from calibrant.calibrators.one_vs_rest import OneVsRest, PooledScores, log_odds, pool_ties
 from calibrant.rows import RowSource
 
 
@@ -51,7 +51,7 @@ class VennAbers(OneVsRest):
         return low, high
 
     def _fit(self, rows: RowSource) -> None:
-        self.places, self.lower, self.upper = padded(map(_maps, Scores.of(rows, self).by_class()), rows.device)
+        self.places, self.lower, self.upper = padded(map(_maps, pool_ties(*self._scores(rows))), rows.device)
 
     def _bounds(self, log_odds: Tensor) -> tuple[Tensor, Tensor]:
         # a row between two places has the p₀ of the lower and the p₁ of the upper one; a row of the fit is at its place whatever
