@@ -71,7 +71,7 @@ class ClasswiseECE(BinnedMetric):
         signed = torch.empty(len(data), dtype=torch.float64, device=labels.device)
         for rows, p, cell in self._cells(data):
             signs = sign[cell]  # cell −1 (in no bin) reads the 0 at the end
-            signed[rows] = (signs * p).sum(dim=1) - signs.gather(1, labels[rows, None])[:, 0]
+            signed[rows] = torch.linalg.vecdot(signs, p) - signs.gather(1, labels[rows, None])[:, 0]
         return Powers.of(signed, data.weights)
 
     def null_of(self, state: BinTable | KeptRows, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:

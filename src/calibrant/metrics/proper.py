@@ -71,13 +71,14 @@ class _LabelLoss(MeanMetric):
         """Return what the rows can be, in row chunks."""
         parts = []
         for rows in row_chunks(len(data), data.classes):
-            logs = data.log_probs_in(rows)
+            logs = data.log_probs_in(rows).T.contiguous().T  # column by column, which sums over few classes as vector code
             loss = self.of_labels(logs)
             least = loss.amin(dim=1)
-            above = loss - least[:, None]
-            p, most = logs.exp(), above.amax(dim=1)
-            above = torch.where(logs > -inf, above, 0.0)  # a label of probability 0 is not expected
-            parts.append(torch.stack([least, (p * above).sum(dim=1), (p * above.square()).sum(dim=1), most]))
+            above, p = loss.sub_(least[:, None]), logs.exp()
+            most = above.amax(dim=1)
+            above.masked_fill_(logs == -inf, 0.0)  # a label of probability 0 is not expected
+            expected = p.mul_(above)
+            parts.append(torch.stack([least, expected.sum(dim=1), (expected * above).sum(dim=1), most]))
         return Excess(*torch.cat(parts, dim=1))
 
 
