@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_choice, check_count, check_same_kind, check_same_weights, refuse, shown
+from calibrant._core.check import check_choice, check_count, check_same_weights, refuse, shown
 from calibrant._core.numerics import add_records, row_chunks
 from calibrant._kernel import TIE as TIE
 from calibrant._kernel import bin_of, pair_bins
@@ -85,7 +85,6 @@ class BinTable:
         return cls(sums[0].round().long(), sums[1], sums[2], total, sums)
 
     def __add__(self, other: "BinTable") -> "BinTable":
-        check_same_kind(self, other)
         check_same_weights(self.weighted, other.weighted)
         if self.groups is not None or other.groups is not None:
             raise InputError("tables of independent rows", "groups", "make one table of all rows")

@@ -190,8 +190,6 @@ def test_what_is_refused_is_named() -> None:
         TopLabelECE()(Pairs.from_probs([0.5], [1]))
 
 
-def test_states_of_other_metrics_do_not_add() -> None:
-    with pytest.raises(InputError, match="expected another"):
-        _ = ECE().state(sample()) + sample()
+def test_tables_of_other_bins_do_not_add() -> None:
     with pytest.raises(InputError, match="equally many bins"):
         _ = ECE().state(sample()) + MCE(EqualMass(3)).cells(sample()).table()

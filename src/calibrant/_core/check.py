@@ -76,11 +76,6 @@ def refuse_layout(tensor: Tensor, *, name: str) -> InputError:
     return refuse(f"{name} as a dense tensor", kind_of(tensor), remedy)
 
 
-def refuse_meta(name: str) -> InputError:
-    """Return the error of a tensor called ``name`` on the device meta."""
-    return refuse(f"{name} with values", "a tensor on the device meta, which has none", "pass real data")
-
-
 def as_tensor(values: Any, *, name: str) -> Tensor:
     """Return ``values`` (tensor, array or nested sequence) as a detached tensor that shares memory where it can.
 
@@ -95,7 +90,7 @@ def as_tensor(values: Any, *, name: str) -> Tensor:
         if values.is_complex():
             raise refuse(f"{name} as a numeric tensor or array", f"dtype {values.dtype}", "pass real numbers")
         if values.device.type == "meta":
-            raise refuse_meta(name)
+            raise refuse(f"{name} with values", "a tensor on the device meta, which has none", "pass real data")
         byte = values.is_floating_point() and values.dtype.itemsize == 1
         found = values.detach().float() if byte else values.detach()
         return found.cpu() if found.device.type == "mps" else found  # which has no float64
@@ -332,12 +327,6 @@ def check_choice(value: Any, *, name: str, choices: Iterable[T]) -> T:
     remedy = f"did you mean {close[0]!r}?" if close else "choose one of them"
     listed = ", ".join(map(repr, known[:_MAX_CHOICES])) + (" …" if len(known) > _MAX_CHOICES else "")
     raise refuse(f"{name} to be one of {listed}", shown(value), remedy)
-
-
-def check_same_kind(one: object, other: object) -> None:
-    """Refuse to add ``other`` to sums of another kind."""
-    if not isinstance(other, type(one)):
-        raise refuse(f"another {type(one).__name__}", shown(other), "add states of one metric")
 
 
 def check_same_weights(one: bool, other: bool) -> None:

@@ -6,14 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_floating, check_scores, refuse, refuse_meta
+from calibrant._core.check import check_floating, check_scores, refuse
 
 _SUM_TOLERANCE = 1e-3  # log-probabilities that went through float16 still sum to 1 within this
 
 
 def check_log_probs(values: Any, *, name: str = "log_probs") -> Tensor:
     """Return ``values`` (N, K) if its rows are natural logarithms of distributions."""
-    log_probs = check_scores(check_values(values, name=name), name=name)
+    log_probs = check_scores(check_floating(values, name=name), name=name)
     total = torch.logsumexp(log_probs.detach(), dim=1)
     off = ~(total.abs() <= _SUM_TOLERANCE)
     if off.any():
@@ -26,14 +26,6 @@ def check_log_probs(values: Any, *, name: str = "log_probs") -> Tensor:
     return log_probs
 
 
-def check_values(values: Any, *, name: str) -> Tensor:
-    """Return ``values`` if ``check_floating`` accepts it and it holds data: a tensor on the meta device holds none."""
-    tensor = check_floating(values, name=name)
-    if tensor.device.type == "meta":
-        raise refuse_meta(name)
-    return tensor
-
-
 def check_class_axis(values: Any, *, name: str = "logits") -> Tensor:
     """Return ``values`` (…, K) if it is a floating tensor with K ≥ 2; its values are not read."""
     logits = check_floating(values, name=name)
@@ -41,11 +33,6 @@ def check_class_axis(values: Any, *, name: str = "logits") -> Tensor:
         got = f"shape {tuple(logits.shape)}"
         raise refuse(f"{name} of shape (…, K) with K ≥ 2", got, "pass one row a sample, one column a class")
     return logits
-
-
-def broadcastable(one: torch.Size, other: torch.Size) -> bool:
-    """Return whether tensors of the two shapes broadcast against each other."""
-    return all(a == b or 1 in (a, b) for a, b in zip(reversed(one), reversed(other), strict=False))
 
 
 def log_pairs(logits: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from calibrant._core.check import check_same_kind
-
 CHUNK_BYTES = 1 << 20  # a block of this size stays in the second-level cache of one core
 _VECTOR = 16  # float32 numbers in the widest register of a processor
 DEVICE_CHUNK_BYTES = 1 << 28  # an accelerator wants few large kernels
@@ -24,12 +22,7 @@ R = TypeVar("R")
 
 
 def add_records(one: R, other: R, **others: Any) -> R:
-    """Return the dataclass whose fields are the sums of both's, None where either has none, but for those that ``others`` gives.
-
-    Raises:
-        InputError: If ``other`` is of another kind.
-    """
-    check_same_kind(one, other)
+    """Return the dataclass whose fields are the sums of both's, None where either has none, but for those that ``others`` gives."""
     sums = {}
     for field in fields(one):  # type: ignore[arg-type]
         if field.name not in others:

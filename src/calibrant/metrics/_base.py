@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_same_kind, check_same_weights, shown
+from calibrant._core.check import check_same_weights, shown
 from calibrant._kernel import top_bins
 from calibrant.binning import LOOP_BINS, Binning, BinTable, EqualMass, EqualWidth, GroupedGaps, as_binning
 from calibrant.data.checks import Data, require_predictions, require_rows
@@ -262,7 +262,6 @@ class KeptRows:
         return cls(data.confidence, data.correct, data.weights)
 
     def __add__(self, other: "KeptRows") -> "KeptRows":
-        check_same_kind(self, other)
         check_same_weights(self.weight is None, other.weight is None)
         weight = None if self.weight is None or other.weight is None else torch.cat([self.weight, other.weight])
         return KeptRows(torch.cat([self.p, other.p]), torch.cat([self.y, other.y]), weight)

@@ -71,7 +71,8 @@ class _LabelLoss(MeanMetric):
         """Return what the rows can be, in row chunks."""
         parts = []
         for rows in row_chunks(len(data), data.classes):
-            logs = data.log_probs_in(rows).T.contiguous().T  # column by column, which sums over few classes as vector code
+            # column by column, so that sums over few classes are vector code
+            logs = data.log_probs_in(rows).T.contiguous().T
             loss = self.of_labels(logs)
             least = loss.amin(dim=1)
             above, p = loss.sub_(least[:, None]), logs.exp()
