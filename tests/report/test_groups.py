@@ -59,7 +59,7 @@ def test_the_groups_are_those_of_subgroups_and_the_worst_is_named() -> None:
         ),
         (
             1.2,
-            GroupScaling(["site"], folds=2),
+            GroupScaling(["site"]),
             "Probabilities are too high by ",
             "Calibrate by site with GroupScaling.",
         ),

@@ -50,7 +50,7 @@ def state_picture(state: State, name: str, *, subject: str, start: float) -> Pic
     what, rate = ("confidence", "accuracy") if event is None else ("probability", "frequency")
     figure = _bare(WIDTH, 5.6)
     # left, bottom, width, height as fractions: a square of 3.42 inches above the histogram
-    ax, below = figure.add_axes((0.165, 0.35, 0.795, 0.795 * WIDTH / 5.6)), figure.add_axes((0.165, 0.09, 0.795, 0.16))
+    ax, below = figure.add_axes((0.165, 0.35, 0.795, 0.795 * WIDTH / 5.6)), figure.add_axes((0.165, 0.09, 0.795, 0.145))
     if event is None:
         draw_diagram(diagram, ax, palette=PLACEHOLDERS, start=start)
     else:

@@ -16,12 +16,11 @@ from calibrant.plot.diagrams import diagram_from, diagram_of
 from calibrant.plot.drawing import lower_limit
 from calibrant.report.figures import groups_picture, panel_picture, state_picture
 from calibrant.report.finding import Finding
-from calibrant.report.groups import MINIMUM, off_in
+from calibrant.report.groups import off_in
 from calibrant.report.model import Block, Claims, Picture, Section, Table
 from calibrant.report.state import BINNING, FEWEST, Event, excludes
 from calibrant.report.wording import listed, lower_first, percent, signed
 from calibrant.statistics.means import Interval
-from calibrant.statistics.paired import shown_p
 
 # What to do beside each metric, by its class; those that grow with miscalibration say so only above their limit.
 TO_DO = {
@@ -166,45 +165,37 @@ def _todo(event: Event, one: Interval | None, right: float, below_and_above: tup
 
 def parts_section(found: Finding, *, panels: int) -> Section | None:
     """Return the groups of rows, or the labels, with the test for the worst, the strongest evidence first."""
-    audit = found.for_whom
-    if audit is None:
+    if (audit := found.for_whom) is None:
         return None
-    several, last = not audit.columns and audit.last is not None, audit.last
-    verdicts = [found.verdict for found in (audit.before, audit.after) if found is not None]
-    if len(verdicts) > 1:
-        verdicts = [
-            f"{when} calibration: {verdict}" for when, verdict in zip(("Before", "After"), verdicts, strict=True)
-        ]
-    blocks: list[Block] = [*verdicts]
-    if last is not None and last.rows:
-        first = {part.name: part for part in audit.before.rows} if audit.before else {}
-        rows = []
-        for part in last.rows[:MOST_ROWS]:
-            low, high = (part.low, part.high) if several else (part.all_low, part.all_high)
+    tables = [parts for parts in (audit.before, audit.after) if parts is not None]
+    when = ("Before calibration: ", "After it: ") if len(tables) > 1 else ("",)
+    blocks: list[Block] = [f"{opens}{parts.verdict}" for opens, parts in zip(when, tables, strict=False)]
+    if tables and tables[-1].rows:
+        unit, shown = tables[-1].unit, tables[-1].rows[:MOST_ROWS]
+        first, rows = {part.name: part for part in tables[0].rows}, []
+        for part in shown:
+            low, high = (part.all_low, part.all_high) if part.columns else (part.low, part.high)
             ends = "" if low is None or high is None else f"{signed(100 * low)} to {signed(100 * high)}"
-            old = first.get(part.name)
-            before = [] if audit.after is None else ["" if old is None else signed(100 * old.gap)]
-            means = [percent(part.confidence), percent(part.rate), *before, signed(100 * part.gap), ends]
-            p = "–" if part.p_adjusted is None else shown_p(part.p_adjusted).removeprefix("p = ").removeprefix("p ")
+            old = [signed(100 * first[part.name].gap) if part.name in first else ""] if audit.after else []
+            means = [percent(part.confidence), percent(part.rate), *old, signed(100 * part.gap), ends]
+            p = "–" if part.p_adjusted is None else f"{part.p_adjusted:.2g}"
             rows.append([part.name, f"{part.n:,}", *means, percent(part.ece), p])
-        unit, ends = ("label", "95 %") if several else ("group", "95 %, all at once")
-        gap = ["gap"] if audit.after is None else ["gap before", "gap after"]
-        header = [unit, "rows", "mean probability", "frequency", *gap, ends, "ECE", f"p, all {unit}s"]
-        many = f"The {len(rows)} of {len(last.rows)}" if len(rows) < len(last.rows) else f"{len(rows)}"
+        gap = ["gap before", "gap after"] if audit.after else ["gap"]
+        header = [unit, "rows", "mean probability", "frequency", *gap, "95 %", "ECE", f"p, all {unit}s"]
         note = (
-            "Gap: mean probability − frequency, in points. p: the chance of evidence as clear as this in any of them if all are "
-            f"calibrated; those with fewer than {MINIMUM} rows or 5 expected events are not tested."
+            "Gap: mean probability − frequency, in points; intervals of groups hold for all at once. p: the chance of evidence as "
+            "clear as this in any of them if all are calibrated."
         )
-        blocks.append(Table(f"{many} {unit}s, the strongest evidence first", header, rows, note))
-    if several and isinstance(data := found.states[-1].data, MultiLabel) and last is not None:
-        for part in last.rows[:panels]:
-            caption = f"{part.name}: gap {signed(100 * part.gap)} points, ECE {percent(part.ece)}"
-            blocks.append(panel_picture(caption, diagram_of(data.label(part.name)), event=True))
-        return Section("Every label", blocks, folded=False)
-    looked = f"Looked at: {', '.join(audit.columns)}. " if audit.columns else ""
+        title = f"{len(rows)} of {len(tables[-1].rows)} {unit}s, the strongest evidence first"
+        blocks.append(Table(title, header, rows, note))
+        if isinstance(data := found.states[-1].data, MultiLabel):
+            for part in shown[:panels]:
+                caption = f"{part.name}: gap {signed(100 * part.gap)} points, ECE {percent(part.ece)}"
+                blocks.append(panel_picture(caption, diagram_of(data.label(part.name)), event=True))
+            return Section("Every label", blocks, folded=False)
     promise = (
-        f"{looked}A finding holds at 95 % for all groups at once; no finding is no proof: columns that nobody named are not looked "
-        "at. Calibration in groups makes neither error rates equal nor decisions fair."
+        f"Looked at: {', '.join(audit.columns)}. A finding holds at 95 % for all groups at once; no finding is no proof: columns that "
+        "nobody named are not looked at. Calibration in groups makes neither error rates equal nor decisions fair."
     )
     return Section("For whom", [*blocks, *audit.notes, promise], folded=False)
 
