@@ -309,7 +309,7 @@ def edges_of_largest(upper: Tensor) -> Tensor:
 def split_starts(rows: int, bins: int) -> Tensor:
     """Return the first rank (bins,) of each part of ``numpy.array_split(range(rows), bins)``."""
     size, larger = divmod(rows, bins)
-    part = torch.arange(bins)
+    part = torch.arange(bins, device="cpu")
     return part * size + part.clamp_max(larger)
 
 

@@ -88,8 +88,12 @@ def test_logits_of_events_are_measured_together_with_their_labels() -> None:
     known = labels >= 0
     expected = torch.nn.functional.binary_cross_entropy_with_logits(logits[known].double(), labels[known].double())
     assert streamed.compute().item() == pytest.approx(expected.item(), rel=1e-6)
-    for wrong in (labels[:3], labels[:10] + 5):
-        with pytest.raises(InputError, match="binary outputs"):
+    for wrong, sentence in (
+        (labels[:3], "labels"),
+        (labels[:10] + 5, "labels in"),
+        (labels[:10] / 2, "binary outputs"),
+    ):
+        with pytest.raises(InputError, match=sentence):
             streamed.update(logits[:10], wrong)
 
 

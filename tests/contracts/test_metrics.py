@@ -27,6 +27,7 @@ from calibrant.metrics import (
     TopLabelECE,
 )
 from calibrant.metrics._base import NOTIONS, MeanMetric, Metric
+from calibrant.statistics import interval, null_band
 from calibrant.testing import check_metric
 
 CLASSES = [
@@ -193,3 +194,15 @@ def test_what_is_refused_is_named() -> None:
 def test_tables_of_other_bins_do_not_add() -> None:
     with pytest.raises(InputError, match="equally many bins"):
         _ = ECE().state(sample()) + MCE(EqualMass(3)).cells(sample()).table()
+
+
+@pytest.mark.parametrize("metric", [*METRICS, *EXTRA], ids=repr)
+def test_the_default_device_does_not_matter(metric: Metric) -> None:
+    def measured() -> list[Any]:
+        found: list[Any] = [metric(data), null_band(metric, data, draws=20)]
+        return [*found, interval(metric, data)] if metric in WITH_INTERVAL else found
+
+    data = sample(rows=2000)
+    expected = measured()
+    with torch.device("meta"):  # where nothing can be computed
+        assert measured() == expected

@@ -41,14 +41,9 @@ def as_predictions(
     if not binary:
         return Predictions.from_logits(logits, labels, class_dim=class_dim, ignore_index=ignore_index)
     z, y = as_tensor(logits, name="logits").reshape(-1), as_tensor(labels, name="labels").reshape(-1)
-    if len(z) != len(y):
-        remedy = "pass one logit for each label"
-        raise refuse(f"as many labels as the {len(z):,} logits of binary outputs", f"{len(y):,}", remedy)
-    counted = torch.ones_like(y, dtype=torch.bool) if ignore_index is None else y != ignore_index
-    z, y = z[counted], y[counted]
-    if bool(((y != 0) & (y != 1)).any()):
-        raise refuse("labels 0 or 1 of binary outputs", "others", "name the label of ignored places by ignore_index")
-    return Predictions.from_binary_logits(z, y.long())
+    if bool((y != y.long()).any()):
+        raise refuse("labels 0 or 1 of binary outputs", "fractions", "round them, or leave those rows out")
+    return Predictions.from_binary_logits(z, y.long(), ignore_index=ignore_index)
 
 
 def state_template(metric: Metric) -> Any:

@@ -129,10 +129,11 @@ def recalibrated_in_blocks(predictions: Predictions) -> tuple[Tensor, Tensor, Te
     """
     labels, p, weight = predictions.require_labels(), predictions.float64_probs(), _scaled_weights(predictions)
     groups = predictions.groups
-    unit = torch.arange(len(p)) if groups is None else groups.unique(return_inverse=True)[1].cpu()
+    unit = torch.arange(len(p), device="cpu") if groups is None else groups.unique(return_inverse=True)[1].cpu()
     count = int(unit.max()) + 1
-    place = torch.randperm(count, generator=torch.Generator().manual_seed(0)).double() / count
-    block = torch.bucketize(place, torch.tensor(_ENDS, dtype=torch.float64), right=True)[unit].to(p.device)
+    place = torch.randperm(count, generator=torch.Generator().manual_seed(0), device="cpu").double() / count
+    ends = torch.tensor(_ENDS, dtype=torch.float64, device="cpu")
+    block = torch.bucketize(place, ends, right=True)[unit].to(p.device)
     recalibrated = p.clone()
     for later in range(1, len(_ENDS) + 1):
         held, before = block == later, (block < later) & (weight > 0)

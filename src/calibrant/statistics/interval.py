@@ -6,6 +6,7 @@ How an interval is made, each metric knows: a mean over rows by ``losses`` and `
 from typing import Any
 
 import numpy as np
+import torch
 
 from calibrant._core.check import refuse, shown
 from calibrant.data.checks import Data
@@ -41,7 +42,8 @@ def interval(metric: Any, predictions: Data, *, draws: int = 1000, seed: int = 0
         0.0
     """
     rows = require_metric(metric, level=level, draws=draws).check(predictions)
-    found: Interval = metric.interval(rows, level=level, draws=draws, seed=seed)
+    with torch.device(rows.scores.device):  # whatever the default device is
+        found: Interval = metric.interval(rows, level=level, draws=draws, seed=seed)
     return found
 
 

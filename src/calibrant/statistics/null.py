@@ -50,7 +50,8 @@ def null_band(metric: Any, predictions: Data, *, draws: int = 1000, seed: int = 
         Bröcker & Smith 2007; Vaicenavicius et al. 2019; de Moivre 1730 (see Diaconis & Zabell 1991).
     """
     rows = require_metric(metric, level=level, draws=draws).check(predictions)
-    band: Interval = metric.null_band(rows, level=level, draws=draws, seed=seed)
+    with torch.device(rows.scores.device):  # whatever the default device is
+        band: Interval = metric.null_band(rows, level=level, draws=draws, seed=seed)
     return band
 
 
