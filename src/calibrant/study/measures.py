@@ -186,7 +186,7 @@ class Measure:
         """Return ``value`` as formatted in tables, without the unit.
 
         Examples:
-            >>> MEASURES["ece"].shown(0.0435)
+            >>> Measure("ECE", lambda fits: fits.value("ece")).shown(0.0435)
             '4.35'
         """
         return f"{100 * value if self.percent else value:.2f}"
