@@ -183,7 +183,7 @@ def test_a_full_disk_is_one_sentence_and_changes_no_file(number: int, case: Case
     arguments, written, expected, _ = case
     rng = random.Random(f"{SEED}{arguments}{number}")
     home = Path(shutil.copytree(inputs, tmp_path / "full"))
-    largest = int(max(map(len, expected.values())) ** rng.random()) + 200  # enough for the sentence itself
+    largest = int(max(map(len, expected.values())) ** rng.random()) + 500  # enough for progress and the sentence itself
     code, errors = ended(arguments, home, largest=largest)
     assert code in (0, 2), errors
     assert errors.count("error: ") == (code == 2), errors
