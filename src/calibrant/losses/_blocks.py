@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from calibrant import _kernel
@@ -42,19 +42,10 @@ def by_rows(terms: Terms, logits: Tensor, labels: Tensor, *, slope: Slope | None
     return found
 
 
-def can_be_read(tensor: Tensor) -> bool:
-    """Return whether the values of ``tensor`` may be read: eager, on the CPU, neither traced, fake nor batched by vmap."""
-    return (
-        tensor.device.type == "cpu"
-        and not torch.compiler.is_compiling()
-        and type(tensor) in (Tensor, nn.Parameter)
-        and not is_transformed(tensor)
-    )
-
-
 def in_blocks(logits: Tensor) -> bool:
     """Return whether blocks are faster: many logits on the CPU, in eager mode, in float32 or below."""
-    return logits.numel() >= SMALL and logits.dtype != torch.float64 and can_be_read(logits)
+    eager = logits.device.type == "cpu" and not torch.compiler.is_compiling() and not is_transformed(logits)
+    return eager and logits.numel() >= SMALL and logits.dtype != torch.float64
 
 
 def promoted(logits: Tensor) -> Tensor:

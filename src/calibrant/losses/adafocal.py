@@ -7,7 +7,7 @@ from typing import Self, TypeAlias, Unpack
 import torch
 from torch import Tensor, distributed, nn
 
-from calibrant._core.check import check_count, check_number
+from calibrant._core.check import check_number
 from calibrant._core.numerics import apply_in_precision
 from calibrant.binning import EqualMass
 from calibrant.data.pairs import Pairs
@@ -67,11 +67,11 @@ class AdaFocalLoss(WeightedNLL):
         **options: Unpack[LossOptions],
     ) -> None:
         super().__init__(detach_weight, **options)
-        self.bins, self.rate = check_count(bins, name="bins"), check_number(rate, name="rate", low=0)
+        self.bins, self.rate = bins, check_number(rate, name="rate", low=0)
         self.gamma_min = check_number(gamma_min, name="gamma_min", high=0, open_high=True)
         self.gamma_max = check_number(gamma_max, name="gamma_max", low=0, open_low=True)
         self.switch = check_number(switch, name="switch", low=0, high=min(-gamma_min, gamma_max))
-        self.gamma_init = check_number(gamma_init, name="gamma_init", low=gamma_min, high=gamma_max)
+        self.gamma_init = gamma_init
         self.register_buffer("gammas", torch.full((bins,), self.gamma_init, dtype=torch.float64))
         self.register_buffer("edges", torch.arange(bins + 1, dtype=torch.float64) / bins)
         self.register_buffer("updates", torch.tensor(0))

@@ -5,7 +5,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_count, check_number
+from calibrant._core.check import check_number
 from calibrant.binning import EqualWidth
 from calibrant.losses._blocks import confidence_of, row_nll
 from calibrant.losses.adafocal import Labelled, gathered
@@ -54,7 +54,7 @@ class AURCLoss(RowLoss):
     ) -> None:
         super().__init__(**options)
         self.quantile = check_number(quantile, name="quantile", low=0, high=1, open_low=True, open_high=True)
-        self.bins = check_count(bins, name="bins")
+        self.bins = bins
         self.width = check_number(width, name="width", low=0, open_low=True)
         self.detach_weight = detach_weight
         self.register_buffer("shares", torch.full((bins,), 1 / bins, dtype=torch.float64))

@@ -9,9 +9,9 @@ from torch.nn import functional as F
 
 from calibrant._core.check import check_choice, check_number, refuse
 from calibrant._core.config import shown
-from calibrant.losses._blocks import can_be_read, promoted
+from calibrant.losses._blocks import promoted
 from calibrant.losses.cross_entropy import Spread, uniform_part
-from calibrant.losses.loss import Reduction, check_loss_weights, reduce_rows
+from calibrant.losses.loss import Reduction, can_be_read, check_loss_weights, reduce_rows
 from calibrant.scores import power_of_rest, weighted_nll
 
 MISSING = -1

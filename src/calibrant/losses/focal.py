@@ -6,7 +6,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_count, check_number
+from calibrant._core.check import check_number
 from calibrant._core.warn import warn_user
 from calibrant.errors import UsageWarning
 from calibrant.losses._blocks import soft_pair, squared_distance
@@ -134,7 +134,7 @@ class ScheduledFocalLoss(WeightedNLL):
 
     def set_epoch(self, epoch: int) -> None:
         """Set γ to that of ``epoch`` (≥ 0)."""
-        self.epoch.fill_(check_count(epoch, name="epoch", low=0))
+        self.epoch.fill_(epoch)
         # as many milestones are passed as stages
         self.gamma.fill_(self.gammas[sum(milestone <= epoch for milestone in self.milestones)])
 

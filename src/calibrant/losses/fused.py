@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 from torch.nn import functional as F
 
-from calibrant._core.check import check_count, kind_of, refuse
+from calibrant._core.check import kind_of, refuse
 from calibrant._core.numerics import slices
 from calibrant.errors import InputError
-from calibrant.losses.loss import LabelBatch, Loss
+from calibrant.losses.loss import Loss
 
 _CHUNK_BYTES = 1 << 26  # of float32 logits: 128 rows of 128k classes, enough for a matrix product to run at full speed
 _DEVICE_CHUNK_BYTES = 1 << 28
@@ -55,7 +55,7 @@ class FusedLinearLoss(nn.Module):
             remedy = "pass one such as losses.FocalLoss(3.0), or call a loss of the whole batch on logits"
             raise refuse("a loss of calibrant.losses that is a sum over samples", name, remedy)
         self.loss = loss
-        self.chunk = None if chunk is None else check_count(chunk, name="chunk")
+        self.chunk = chunk
 
     def extra_repr(self) -> str:
         """Show the chunk, if one was given."""
@@ -94,10 +94,12 @@ class FusedLinearLoss(nn.Module):
             got = f"shape {tuple(sample_weight.shape)}"
             raise refuse(f"sample_weight of shape {tuple(shape)}", got, "pass one per row of hidden")
         rows, flat, loss = hidden.reshape(-1, hidden.shape[-1]), labels.reshape(-1).long(), self.loss
-        kept = flat != loss.ignore_index
-        own = loss.row_weights(LabelBatch(rows[:, :1], torch.where(kept, flat, 0), kept, shape))
-        factor = torch.ones_like(own) if sample_weight is None else sample_weight.detach().reshape(-1).to(own.dtype)
+        wide = torch.promote_types(_product_dtype(rows), torch.float32)
+        factor = torch.ones_like(flat) if sample_weight is None else sample_weight.detach().reshape(-1)
+        factor = factor.to(wide)
         if loss.reduction == "mean":
+            kept = flat != loss.ignore_index
+            own = kept if loss.weight is None else kept * loss.weight.to(wide)[torch.where(kept, flat, 0)]
             factor = factor / (own * factor).sum()
         chunk_bytes = _CHUNK_BYTES if rows.device.type == "cpu" else _DEVICE_CHUNK_BYTES
         chunk = self.chunk or max(1, chunk_bytes // (4 * len(weight)))

@@ -21,7 +21,7 @@ from calibrant._core import config
 from calibrant._core.check import PROBABILITY_TOLERANCE, check_choice, check_number, refuse, shown
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.losses._blocks import SMALL, can_be_read, exact_log_probs, row_nll, share_gradient
+from calibrant.losses._blocks import SMALL, exact_log_probs, row_nll, share_gradient
 from calibrant.scores import log1mexp, weighted_nll
 
 T = TypeVar("T", int, float)
@@ -43,12 +43,14 @@ class LabelBatch(NamedTuple):
         logits: (N, K); rows whose label is ignored may have been replaced by 0.
         labels: (N,) int64, 0 where ignored.
         kept: (N,) bool, false where ignored.
+        weights: (N,) class weight of each label, 0 where ignored.
         shape: The labels' shape before flattening.
     """
 
     logits: Tensor
     labels: Tensor
     kept: Tensor
+    weights: Tensor
     shape: torch.Size
 
 
@@ -122,18 +124,21 @@ class Loss(nn.Module, ABC):
         flat, classes = flat.long(), matrix.shape[1]
         if self.weight is not None and len(self.weight) != classes:
             raise InputError(f"weight of shape ({classes},)", f"({len(self.weight)},)", "pass one a class")
-        whole = check_range(flat, classes=classes, ignore_index=self.ignore_index)
+        # Two reductions answer for a clean batch. On CUDA reading them would wait for the device, whose kernels check labels;
+        # in a compiled graph it would break the graph.
+        ends = [int(end) for end in flat.aminmax()] if can_be_read(flat) and flat.numel() else []
+        clean = bool(ends) and ends[0] >= 0 and ends[1] < classes and not ends[0] <= self.ignore_index <= ends[1]
         kept = flat != self.ignore_index
-        if not whole:
+        if not clean:
+            if ends:
+                check_range(flat, kept, classes=classes, ignore_index=self.ignore_index)
             flat, matrix = torch.where(kept, flat, 0), without_ignored(matrix, kept)
+        weights = kept.to(torch.promote_types(matrix.dtype, torch.float32))
+        if self.weight is not None:
+            weights = weights * self.weight.to(weights.dtype)[flat]
         if matrix.numel() >= SMALL:
             matrix = share_gradient(matrix)
-        return LabelBatch(matrix, flat, kept, shape)
-
-    def row_weights(self, batch: LabelBatch) -> Tensor:
-        """Return the class weight (N,) of each label, 0 where ignored."""
-        weights = batch.kept.to(torch.promote_types(batch.logits.dtype, torch.float32))
-        return weights if self.weight is None else weights * self.weight.to(weights.dtype)[batch.labels]
+        return LabelBatch(matrix, flat, kept, weights, shape)
 
 
 class RowLoss(Loss):
@@ -161,10 +166,9 @@ class RowLoss(Loss):
 
     def reduced(self, batch: LabelBatch, reduction: Reduction) -> Tensor:
         """Return the terms, their sum or their mean, weighted by class."""
-        weights = self.row_weights(batch)
         # torch's weighted mean, Σ w_y l / Σ w_y: a class of weight 0 does not count
-        terms = torch.where(batch.kept, self.rows(batch.logits, batch.labels), 0) * weights
-        return reduce_rows(terms, weights, reduction, batch.shape)
+        terms = torch.where(batch.kept, self.rows(batch.logits, batch.labels), 0) * batch.weights
+        return reduce_rows(terms, batch.weights, reduction, batch.shape)
 
 
 class WeightedNLL(RowLoss):
@@ -326,6 +330,16 @@ def without_ignored(logits: Tensor, kept: Tensor) -> Tensor:
     return torch.where(kept[:, None], logits, 0) if needed else logits
 
 
+def can_be_read(tensor: Tensor) -> bool:
+    """Return whether the values of ``tensor`` may be read: eager, on the CPU, neither traced, fake nor batched by vmap."""
+    return (
+        tensor.device.type == "cpu"
+        and not torch.compiler.is_compiling()
+        and type(tensor) in (Tensor, nn.Parameter)
+        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    )
+
+
 def flattened(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, torch.Size]:
     """Return logits (N, K) with labels (N,) or target probabilities (N, K), and the labels' shape without a class axis.
 
@@ -353,20 +367,8 @@ def flattened(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, torch.Siz
     return matrix, labels.movedim(axis, -1).reshape(-1, classes) if soft else labels.reshape(-1), shape
 
 
-def check_range(labels: Tensor, *, classes: int, ignore_index: int) -> bool | None:
-    """Return whether no label of ``labels`` (N,) int64 is ignored, after checking their range; None where values are not read.
-
-    On CUDA reading them would wait for the device, whose kernels check them; in a compiled graph it would break the graph.
-    """
-    if not can_be_read(labels):
-        return None
-    if labels.numel() == 0:
-        return True
-    low, high = (int(end) for end in labels.aminmax())
-    # two reductions answer for a clean batch, without a mask of its size
-    if low >= 0 and high < classes and not low <= ignore_index <= high:
-        return True
-    kept = labels != ignore_index
+def check_range(labels: Tensor, kept: Tensor, *, classes: int, ignore_index: int) -> None:
+    """Raise ``InputError`` if a label of ``labels`` (N,) that is ``kept`` (N,) lies outside [0, K)."""
     outside = (kept & ((labels < 0) | (labels >= classes))).nonzero()
     if len(outside):
         row = int(outside[0, 0])
@@ -375,7 +377,6 @@ def check_range(labels: Tensor, *, classes: int, ignore_index: int) -> bool | No
             f"{int(labels[row])} in row {row}",
             f"count classes from 0, and name a label to skip with ignore_index (now {ignore_index})",
         )
-    return bool(kept.all())
 
 
 def check_targets(targets: Tensor) -> Tensor:

@@ -87,7 +87,7 @@ class RowPenalty(Penalty):
         """Return the base's loss plus the reduced penalty; its mean divides by the same sum of class weights."""
         terms = torch.where(batch.kept, self.penalty(batch.logits, batch.labels), 0)
         # the divisor Σ w_y is the base's own, so that λ means the same with and without class weights
-        penalty = reduce_rows(terms, self.row_weights(batch), reduction, batch.shape)
+        penalty = reduce_rows(terms, batch.weights, reduction, batch.shape)
         return self.base.reduced(batch, reduction) + self.strength * penalty
 
 
@@ -263,8 +263,7 @@ class ACLSLoss(RowPenalty):
     ) -> None:
         super().__init__(strength, **options)
         self.margin = check_number(margin, name="margin", low=0)
-        self.top = check_number(top, name="top", low=0)
-        self.others = check_number(others, name="others", low=0)
+        self.top, self.others = top, others
 
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return λ₁ max(0, z_top − m)² + λ₂ mean_k max(0, z_top − z_k − m)² (N,)."""

@@ -5,7 +5,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_count, check_number
+from calibrant._core.check import check_number
 from calibrant.losses._blocks import confidence_of
 from calibrant.losses.penalty import BatchPenalty, PenaltyOptions
 
@@ -43,7 +43,7 @@ class SoftBinnedECELoss(BatchPenalty):
         **options: Unpack[PenaltyOptions],
     ) -> None:
         super().__init__(strength, **options)
-        self.bins = check_count(bins, name="bins")
+        self.bins = bins
         self.temperature = check_number(temperature, name="temperature", low=0, open_low=True)
         self.norm = check_number(norm, name="norm", low=1)
 
