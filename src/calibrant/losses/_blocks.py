@@ -86,8 +86,12 @@ class _Blocks(torch.autograd.Function):
         ctx.save_for_backward(logits, labels)
         ctx.terms, ctx.slope = terms, slope
         ctx.shared = logits.grad_fn if isinstance(logits.grad_fn, _Shared._backward_cls) else None
-        blocks = row_chunks(*logits.shape, itemsize=4, device=logits.device)
-        return torch.cat([terms(logits[rows].float(), labels[rows]) for rows in blocks])
+        found = torch.empty(
+            len(logits), dtype=torch.float32
+        )  # allocated first: results kept between blocks would spread them
+        for rows in row_chunks(*logits.shape, itemsize=4, device=logits.device):
+            found[rows] = terms(logits[rows].float(), labels[rows])
+        return found
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:
