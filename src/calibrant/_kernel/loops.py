@@ -247,9 +247,10 @@ def top_bins(logits, labels, bins):  # type: ignore[no-untyped-def]
         for j in range(LANES):
             p[j] = 1.0 / p[j]
             cell[j] = bin_of(p[j], bins)
+        for j in range(here):  # apart, as vector code: every second branch below would be a wrong guess
+            cell[j] += i32(bins) if i64(index[j]) == labels[first + j] else i32(0)
         for j in range(here):
-            hit = u64(bins) if i64(index[j]) == labels[first + j] else u64(0)
-            at = u64(3) * (u64(j % COPIES) * u64(2 * bins) + hit + u64(cell[j]))
+            at = u64(3) * (u64(j % COPIES) * u64(2 * bins) + u64(cell[j]))
             sums[at] += 1.0
             sums[at + u64(1)] += p[j]
             sums[at + u64(2)] += p[j] * p[j]
@@ -262,8 +263,7 @@ def pair_bins(p, y, bins):  # type: ignore[no-untyped-def]
     sums = np.zeros(COPIES * 6 * bins)
     for i in range(len(p)):
         q = f64(p[i])
-        hit = u64(bins) if y[i] else u64(0)
-        at = u64(3) * (u64(i % COPIES) * u64(2 * bins) + hit + u64(bin_of(q, bins)))
+        at = u64(3) * (u64(i % COPIES) * u64(2 * bins) + u64(y[i]) * u64(bins) + u64(bin_of(q, bins)))
         sums[at] += 1.0
         sums[at + u64(1)] += q
         sums[at + u64(2)] += q * q
