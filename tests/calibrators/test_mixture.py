@@ -1,7 +1,6 @@
 """Weights of mixtures and ensemble temperature scaling, against known answers and scipy's constrained optimiser."""
 
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -67,14 +66,6 @@ def test_logits_worse_than_chance_keep_their_decision(keep: Calibrator) -> None:
         warnings.simplefilter("ignore", BoundWarning)
         keep.fit(z, y)
     assert torch.equal(keep(z).argmax(dim=1), z.argmax(dim=1))
-
-
-def test_a_search_that_rounding_stops_begins_anew(data: Path) -> None:
-    # cross-fitted candidates of a real set, of which one search ends 8e-4 nats above the best
-    file = np.load(data / "logits" / "oodcv-monkey-chat.npz")
-    rows = np.random.default_rng(1).permutation(len(file["val_labels"]))[:1000]
-    fitted = AutoCalibrator().fit(file["val_logits"][rows].astype(float), file["val_labels"][rows])
-    assert fitted.evidence.verdict.startswith("calibrated")
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
