@@ -87,7 +87,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {  # a guess, and what its s
     "scores of an event": (lambda: PlattScaling().fit(ONE[:, 0], YES.long()), BINARY),
     "from_probs of an event": (lambda: Predictions.from_probs(P[:, 0], Y % 2), BINARY),
     "images to fit": (lambda: TemperatureScaling().fit(IMAGES, Y[:96].reshape(6, 4, 4)), "Predictions.from_logits"),
-    "calibrator(array)": (lambda: SCALING(Z.numpy()), "use predict_proba(logits)"),
+    "calibrator(array)": (lambda: SCALING(Z.numpy()), "predict_proba takes arrays"),
     "calibrator(row)": (lambda: SCALING(Z[0]), "of one row logits[None]"),
     "fit(z, text)": (lambda: TemperatureScaling().fit(Z, TEXT), "class_names=[…]"),
     "from_logits(p)": (lambda: Predictions.from_logits(P, Y), "use from_probs"),
