@@ -56,6 +56,19 @@ def test_mixture_weights_are_certified_on_random_tables(seed: int) -> None:
     assert float((p / (p @ w)[:, None]).mean(dim=0).max()) <= 1 + 1e-6
 
 
+@pytest.mark.parametrize("seed", [1, 11])
+def test_weights_of_nearly_equal_components_are_found(seed: int) -> None:
+    """Nine smooth curves that differ by a tenth: the search takes a hundred steps and more."""
+    g = torch.Generator().manual_seed(seed)
+    z = 2 * torch.randn(3000, generator=g, dtype=torch.float64)
+    event = torch.rand(3000, generator=g, dtype=torch.float64) < torch.sigmoid(0.8 * z + 0.3)
+    a, b, c = (0.1 * torch.randn(9, 3, generator=g, dtype=torch.float64) + torch.tensor([0.8, 0.3, 1.0])).T
+    p = torch.sigmoid(a * z[:, None] + b + 0.05 * torch.sin(20 * c * z[:, None]))
+    p = torch.where(event[:, None], p, 1 - p)
+    w = fit_mixture_weights(p, torch.ones(3000).double())
+    assert float((p / (p @ w)[:, None]).mean(dim=0).max()) <= 1 + 1e-6
+
+
 @pytest.mark.parametrize("keep", [EnsembleTemperatureScaling(), KeepDecision(AutoCalibrator())])
 def test_logits_worse_than_chance_keep_their_decision(keep: Calibrator) -> None:
     # the uniform part takes nearly all weight, and in float32 the rest would vanish beside it

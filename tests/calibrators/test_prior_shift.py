@@ -40,7 +40,7 @@ def test_sampling_rates_are_undone() -> None:
     rates = torch.tensor([0.1, 0.5, 1.0, 1.0], dtype=torch.float64)
     kept = torch.rand(len(y), generator=torch.Generator().manual_seed(2), dtype=torch.float64) < rates[y]
     resampled = z[kept] + rates.log()  # what a model of the kept rows would say
-    shift = PriorShift(rates=rates)
+    shift = PriorShift.from_sampling_rates(rates)
     torch.testing.assert_close(shift(resampled), z[kept])  # without a fit
     assert float((shift.fit(resampled, y[kept]).new_priors - SOURCE).abs().max()) < 0.02
     torch.testing.assert_close(shift(resampled), z[kept])

@@ -14,7 +14,9 @@ from calibrant.errors import FitError
 
 Derivatives = tuple[Tensor, Tensor, Tensor]
 
-_STEPS, _HALVINGS = 60, 60  # convergence is quadratic, and half a step sixty times is 1e-18 of it
+# Convergence is quadratic; only parameters that leave a bound one after the other, as mixing weights of nearly equal components do,
+# take more than some tens of steps. Half a step sixty times is 1e-18 of it.
+_STEPS, _HALVINGS = 500, 60
 _ARMIJO = 1e-4
 _ROUNDING = 1e-13  # of a value: some hundred times what rounding a sum leaves in float64, so that less is no ascent
 # Added to the Hessian's unit diagonal, for the steps only: parameters that change nothing, such as biases that all rise by

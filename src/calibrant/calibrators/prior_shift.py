@@ -72,6 +72,11 @@ class PriorShift(Calibrator):
             self.classes.fill_(len(self.rates))
             self._columns = len(self.rates)
 
+    @classmethod
+    def from_sampling_rates(cls, rates: Sequence[float]) -> Self:
+        """Return the shift that undoes a sampling of classes, ``PriorShift(rates=rates)``, ready without a fit."""
+        return cls(rates=rates)
+
     @property
     def gap(self) -> float:
         """Nats by which the mean log-likelihood is at most below its maximum; NaN where none was maximised."""
