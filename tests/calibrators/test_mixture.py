@@ -62,8 +62,9 @@ def test_weights_of_nearly_equal_components_are_found(seed: int) -> None:
     g = torch.Generator().manual_seed(seed)
     z = 2 * torch.randn(3000, generator=g, dtype=torch.float64)
     event = torch.rand(3000, generator=g, dtype=torch.float64) < torch.sigmoid(0.8 * z + 0.3)
-    a, b, c = (0.1 * torch.randn(9, 3, generator=g, dtype=torch.float64) + torch.tensor([0.8, 0.3, 1.0])).T
-    p = torch.sigmoid(a * z[:, None] + b + 0.05 * torch.sin(20 * c * z[:, None]))
+    spread, middle = torch.tensor([0.1, 0.1, 2.0]), torch.tensor([0.8, 0.3, 1.0])
+    a, b, c = (spread * torch.randn(9, 3, generator=g, dtype=torch.float64) + middle).T
+    p = torch.sigmoid(a * z[:, None] + b + 0.05 * torch.sin(c * z[:, None]))
     p = torch.where(event[:, None], p, 1 - p)
     w = fit_mixture_weights(p, torch.ones(3000).double())
     assert float((p / (p @ w)[:, None]).mean(dim=0).max()) <= 1 + 1e-6

@@ -4,17 +4,18 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from calibrant._core.check import check_choice, refuse
 from calibrant._core.log_pairs import log_normalise
-from calibrant._core.newton import newton
 from calibrant.binning import Binning, as_binning
 from calibrant.calibrators.base import Calibrator, Tempered, narrowed
 from calibrant.calibrators.chunks import check_label_logits
 from calibrant.calibrators.grids import Criterion, Grid, GridSearch, check_grid
 from calibrant.calibrators.temperature import T_HIGH, T_LOW, check_prior, fit_log_temperature
+from calibrant.errors import FitError
 from calibrant.rows import Batch, RowSource
 from calibrant.scores import check_focal_gamma
 from calibrant.theory.focal_map import focal_scores
@@ -22,6 +23,9 @@ from calibrant.theory.focal_map import focal_scores
 PUBLISHED_GAMMAS = (-0.5, -0.25, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0)
 _ENOUGH = 1e-5  # of a gradient entry, in nats: the map has no digits left where γ is near −1 and rows are sure
 _TOLERANCE = 1e-10  # of the same, where the search ends
+_NEWTON_STEPS = (
+    10  # each takes a tenth of what is left or less, but where two parameters do the same, as with two classes
+)
 _EXCLUDED = -1e30  # stands for −inf: its exponential is 0, and 0 times it is not NaN
 _BLOCK = 1 << 14  # logits whose intermediate results stay in a core's cache
 _FEW_CLASSES = 32  # of which sums run along the rows
@@ -143,8 +147,9 @@ def fit_focal(
 ) -> tuple[float, float, float]:
     """Return (log T, γ, mean log-loss) at the local minimum of the penalised log-loss that is found from ``start``.
 
-    Over (log T, log(1 + γ)), inside [1e-3, 1e3] and ``ends``, by Newton's method with Fisher's information, which equals the Hessian
-    at γ = 0 and elsewhere but for a term of mean 0.
+    Over (log T, log(1 + γ)), inside [1e-3, 1e3] and ``ends``: Newton's method with Fisher's information, which equals the Hessian at
+    γ = 0 and elsewhere but for a term of mean 0, as long as a
+    few steps lower the gradient, and else SciPy's L-BFGS-B.
 
     Args:
         rows: The data.
@@ -156,21 +161,35 @@ def fit_focal(
     Raises:
         FitError: If the gradient is not small at the end.
     """
-    low, high, first = (
-        torch.tensor([log_t, math.log1p(gamma)], dtype=torch.float64)
-        for log_t, gamma in ((math.log(T_LOW), ends[0]), (math.log(T_HIGH), ends[1]), start)
-    )
+    from scipy.optimize import minimize
+
+    low, high = np.array([[math.log(T_LOW), math.log1p(ends[0])], [math.log(T_HIGH), math.log1p(ends[1])]])
     precision = 0.0 if prior is None else 1 / (prior**2 * rows.mass)
 
-    def derivatives(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        sums = rows.total(_focal_sums, float(x[0]), math.expm1(float(x[1]))).cpu() / rows.mass
-        rise = torch.stack([torch.ones_like(x[1]), x[1].exp()])  # dγ/dv for γ = e^v − 1
-        information = sums[[3, 4, 4, 5]].view(2, 2) * rise * rise[:, None] + precision * torch.eye(2, dtype=x.dtype)
-        return sums[0] + precision / 2 * x @ x, sums[1:3] * rise + precision * x, information
+    def derivatives(x: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        value, *sums = (rows.total(_focal_sums, x[0], math.expm1(x[1])) / rows.mass).tolist()
+        rise = np.array([1.0, math.exp(x[1])])  # dγ/dv for γ = e^v − 1
+        information = np.array([sums[2:4], sums[3:]]) * np.outer(rise, rise) + precision * np.eye(2)
+        return value + precision / 2 * float(x @ x), sums[:2] * rise + precision * x, information
 
-    found = newton(derivatives, first.clamp(low, high), low=low, high=high, tolerance=tolerance, accepted=_ENOUGH)
-    t, v = found.theta.tolist()
-    return t, math.expm1(v), found.value - precision / 2 * (t * t + v * v)
+    x, last = np.clip([start[0], math.log1p(start[1])], low, high), math.inf
+    for _ in range(_NEWTON_STEPS):
+        value, gradient, information = derivatives(x)
+        worst = float(np.abs(gradient).max())
+        there = x - np.linalg.lstsq(information, gradient, rcond=None)[0]
+        if not tolerance < worst < last or bool(((there < low) | (there > high)).any()):
+            break
+        x, last = there, worst
+    if not worst <= tolerance:
+        options, box = {"gtol": tolerance, "ftol": 0.0, "maxls": 10}, np.stack([low, high], axis=1)
+        first = lambda x: derivatives(x)[:2]  # noqa: E731
+        x = minimize(first, x, jac=True, method="L-BFGS-B", bounds=box, options=options).x
+        value, gradient, _ = derivatives(x)
+    outwards = ((x <= low) & (gradient > 0)) | ((x >= high) & (gradient < 0))
+    worst = float(np.abs(gradient[~outwards]).max(initial=0.0))
+    if not worst <= _ENOUGH:
+        raise FitError(f"a gradient below {_ENOUGH:g} at the optimum", f"{worst:.3g}", "use more validation data")
+    return float(x[0]), math.expm1(x[1]), value - precision / 2 * float(x @ x)
 
 
 def _focal_sums(batch: Batch, t: float, gamma: float) -> Tensor:
