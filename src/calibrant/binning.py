@@ -1,6 +1,6 @@
-"""Bins of [0, 1], and the table of sums from which every binned error, its interval, its limit and diagrams are computed.
+"""Bins of [0, 1], and the table of sums per bin from which binned errors, their intervals and diagrams are computed.
 
-Bins are (lo, hi], as in the papers; the first also holds 0, the last holds 1.
+Bins are (lo, hi], as in the papers; the first also contains 0.
 """
 
 from abc import ABC, abstractmethod
@@ -21,17 +21,17 @@ from calibrant.errors import InputError
 __all__ = ["BinTable", "Binning", "EqualMass", "EqualWidth"]
 
 MAX_BINS = 1 << 20  # their sums fit in memory
-LOOP_BINS = 1000  # the compiled loops keep a table of the bins for each thread, which must stay in its cache
-_FEW_BINS = 64  # up to so many an accelerator sums by a product with the membership matrix
+LOOP_BINS = 1000  # largest number of bins for the compiled loops, whose table for each thread must stay in the cache
+_FEW_BINS = 64  # up to this number, an accelerator computes sums as a product with the membership matrix
 
 
 @dataclass(frozen=True, eq=False)
 class GroupedGaps:
-    """What rows in groups add to the bins' gaps.
+    """The covariance of the bins' gaps for rows in groups.
 
     Args:
-        sums: S (G, B); SᵀS is the covariance of the bins' weighted gaps.
-        degrees: Of freedom of that covariance.
+        sums: S (G, B) for G groups and B bins; SᵀS is the covariance of the bins' weighted gaps.
+        degrees: Degrees of freedom of that covariance.
     """
 
     sums: Tensor
@@ -40,16 +40,23 @@ class GroupedGaps:
 
 @dataclass(frozen=True, eq=False)
 class BinTable:
-    """Sums over the rows of each bin, which add across batches, processes and machines.
+    """Sums over the rows of each bin; tables of batches, processes and machines can be added.
 
     Args:
         count: (B,) rows in each bin: int64, or float64 sums of weights.
         sum_p: (B,) float64, sum of the probabilities.
-        sum_y: (B,) float64, sum of the outcomes; (…, B) is as many tables with the same probabilities.
-        total: Rows seen, including any that no bin holds (the papers' interpolated equal-mass bins drop some).
-        squares: (5, B) float64 Σ w², Σ w²p, Σ w²y, Σ w²p², Σ w²py, of which variances are made; w is 1 without weights.
+        sum_y: (B,) float64, sum of the outcomes; (…, B) for several tables with the same probabilities.
+        total: Number of all rows, including rows in no bin (the papers' interpolated equal-mass bins drop some).
+        squares: (5, B) float64 sums Σ w², Σ w²p, Σ w²y, Σ w²p², Σ w²py, from which variances are computed; w = 1 without
+            weights.
         weighted: Whether the rows have weights.
-        groups: Of rows in groups, for their intervals and limits; such tables do not add. None for independent rows.
+        groups: The covariance of the gaps for rows in groups, which tables cannot be added with; None for independent rows.
+
+    Examples:
+        >>> p, y = torch.tensor([0.2, 0.3, 0.9]), torch.tensor([0, 1, 1])
+        >>> table = BinTable.from_pairs(torch.tensor([0, 0, 1]), p, y, bins=2)
+        >>> table.count, table.gap
+        (tensor([2, 1]), tensor([-0.2500, -0.1000], dtype=torch.float64))
     """
 
     count: Tensor
@@ -64,7 +71,7 @@ class BinTable:
     def from_pairs(cls, index: Tensor, p: Tensor, y: Tensor, *, bins: int, weight: Tensor | None = None) -> "BinTable":
         """Sum pairs ``p`` (N,), ``y`` (N,) by their bin ``index`` (N,); an index of −1 belongs to no bin.
 
-        ``weight`` (N,) is 1 each if None.
+        ``weight`` (N,) holds the weights of the pairs; None gives each the weight 1.
         """
         total = int(index.shape[0]) if weight is None else weight.sum().item()
         if len(index) and int(index.min()) < 0:
@@ -81,16 +88,16 @@ class BinTable:
 
     @classmethod
     def of_sums(cls, sums: Tensor, total: float) -> "BinTable":
-        """Return the table of rows without weights, of whose bins ``sums`` (5, B) holds the number, Σp, Σy, Σp² and Σpy."""
+        """Return the table of rows without weights from ``sums`` (5, B): the number of rows, Σp, Σy, Σp² and Σpy per bin."""
         return cls(sums[0].round().long(), sums[1], sums[2], total, sums)
 
     def __add__(self, other: "BinTable") -> "BinTable":
         check_same_weights(self.weighted, other.weighted)
         if self.groups is not None or other.groups is not None:
-            raise InputError("tables of independent rows", "groups", "make one table of all rows")
+            raise InputError("tables of independent rows", "tables of rows in groups", "make one table of all rows")
         if self.count.shape != other.count.shape:
             bins = f"{self.count.shape[0]} and {other.count.shape[0]}"
-            raise InputError("tables of equally many bins", bins, "merge tables of one binning only")
+            raise InputError("tables with the same number of bins", bins, "merge tables of the same binning only")
         return add_records(self, other, weighted=self.weighted)
 
     def __getitem__(self, bins: Any) -> "BinTable":
@@ -100,13 +107,13 @@ class BinTable:
         return BinTable(count, sum_p, sum_y, self.total, self.squares[:, bins], self.weighted, groups)
 
     def parts(self, count: int) -> "list[BinTable]":
-        """Return the ``count`` tables of equally many bins that lie one after the other in this one."""
+        """Return this table split into ``count`` consecutive tables with the same number of bins."""
         size = self.count.shape[0] // count
         return [self[k * size : (k + 1) * size] for k in range(count)]
 
     @property
     def filled(self) -> Tensor:
-        """(B,): the counts, and 1 in an empty bin: what a bin's sums are divided by."""
+        """(B,): the counts, or 1 for an empty bin: the divisor for a bin's sums."""
         return torch.where(self.count > 0, self.count, 1)
 
     @property
@@ -116,7 +123,7 @@ class BinTable:
 
     @property
     def rate(self) -> Tensor:
-        """(…, B) float64: mean outcome of each bin, within [0, 1] whatever rounding weights bring; 0 in an empty bin."""
+        """(…, B) float64: mean outcome of each bin, clipped to [0, 1] because weights cause rounding; 0 in an empty bin."""
         return (self.sum_y / self.filled).clamp(0, 1)
 
     @property
@@ -126,12 +133,12 @@ class BinTable:
 
     @property
     def mass(self) -> float:
-        """The sum of all weights, and 1 of an empty table: what sums are divided by."""
+        """The sum of all weights, or 1 for an empty table: the divisor for sums."""
         return self.total if self.total > 0 else 1
 
     @property
     def effective(self) -> Tensor:
-        """(B,) float64: rows of equal weight that would vary as much as those of each bin, (Σw)² / Σw²."""
+        """(B,) float64: effective number of rows of each bin, (Σw)² / Σw²."""
         return self.count.double().square() / torch.where(self.count > 0, self.squares[0], 1)
 
     @property
@@ -141,7 +148,7 @@ class BinTable:
 
     @property
     def decided(self) -> Tensor:
-        """(2, 2) Σ w and Σ w² of the rows whose outcome is 0, and of the others."""
+        """(2, 2): Σ w and Σ w² of the rows whose outcome is 0, then of those whose outcome is 1."""
         both = torch.stack([self.count.double().sum(), self.squares[0].sum()])
         right = torch.stack([self.sum_y.sum(), self.squares[2].sum()])
         return torch.stack([both - right, right]).cpu()
@@ -150,10 +157,10 @@ class BinTable:
         """Return (Σ_b weight_b |gap_b|^norm)^(1/norm) for each table (…).
 
         Raises:
-            InputError: If no row was summed: an empty table has no error, not one of 0.
+            InputError: If the table is empty, because its error is undefined, not 0.
         """
         if self.total <= 0:
-            expected, got = "at least one row for a binned error", "a selection of none"
+            expected, got = "at least one row for a binned error", "no rows"
             raise refuse(expected, got, "check how the rows were selected")
         return (self.weight * self.gap.abs() ** norm).sum(dim=-1) ** (1 / norm)
 
@@ -163,10 +170,10 @@ class BinTable:
 
 
 def _sum_by_bin(index: Tensor, columns: tuple[Tensor, ...], bins: int) -> Tensor:
-    """Return the sums (C, B) of each column (N,) over the rows of each bin."""
+    """Return the sums (C, B) of C columns (N,) over the rows of each bin."""
     if not index.is_cuda or bins > _FEW_BINS:
         return torch.stack([torch.bincount(index, weights=one, minlength=bins) for one in columns])
-    # as a matrix product: millions of atomic additions into a few bins would queue
+    # a matrix product, because millions of atomic additions to a few bins would wait for each other
     sums, names = columns[0].new_zeros(len(columns), bins), torch.arange(bins, device=index.device)
     for rows in row_chunks(index.shape[0], bins, device=index.device):
         sums += torch.stack([one[rows] for one in columns]) @ (index[rows, None] == names).double()
@@ -174,20 +181,25 @@ def _sum_by_bin(index: Tensor, columns: tuple[Tensor, ...], bins: int) -> Tensor
 
 
 class Binning(ABC):
-    """How probabilities are put into bins: ``EqualWidth`` or ``EqualMass``."""
+    """How probabilities are assigned to bins: ``EqualWidth`` or ``EqualMass``.
+
+    Examples:
+        >>> EqualWidth(2).edges(torch.tensor([0.1, 0.9]))
+        tensor([0.0000, 0.5000, 1.0000], dtype=torch.float64)
+    """
 
     bins: int
 
     @abstractmethod
     def edges(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
-        """Return the B′ + 1 increasing edges (float64) for ``p`` (N,), weighted by ``weight`` (N,) or by 1."""
+        """Return the increasing edges (B′ + 1,) in float64 for ``p`` (N,), with weights ``weight`` (N,) or 1 each."""
 
     @abstractmethod
     def assign(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
-        """Return the bin index (N,) int64 of each of ``p`` (N,), or −1 where no bin holds it."""
+        """Return the bin index (N,) int64 of each value of ``p`` (N,), or −1 for a value in no bin."""
 
     def table(self, p: Tensor, y: Tensor, *, weight: Tensor | None = None) -> BinTable:
-        """Return the sums of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}, weighted by ``weight`` (N,) or by 1."""
+        """Return the table of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}, with weights ``weight`` (N,) or 1 each."""
         if isinstance(self, EqualWidth) and weight is None and p.device.type == "cpu" and self.bins <= LOOP_BINS:
             return BinTable.of_sums(pair_bins(p, y, self.bins), p.shape[0])
         return BinTable.from_pairs(self.assign(p, weight=weight), p, y, bins=self.bins, weight=weight)
@@ -215,21 +227,21 @@ class EqualWidth(Binning):
         return torch.arange(self.bins + 1, dtype=torch.float64, device=p.device) / self.bins
 
     def assign(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
-        """Return the bin index (N,) of each of ``p`` (N,), where one within 1e-12 above an edge lies on it; weights have no effect."""
+        """Return the bin index (N,) of each value of ``p`` (N,); values up to 1e-12 above an edge count as on the edge."""
         return bin_of(p, self.bins)
 
 
 @dataclass(frozen=True)
 class EqualMass(Binning):
-    """Bins of equally many samples (Nguyen & O'Connor 2015; AdaECE in Mukhoti et al. 2020).
+    """Bins with the same number of samples (Nguyen & O'Connor 2015; AdaECE in Mukhoti et al. 2020).
 
     Args:
         bins: Number of bins, ≥ 1.
-        ties: ``"together"`` splits the sorted sample as ``numpy.array_split`` does (larger parts first) and keeps
-            equal values (within 1e-12) in the bin of their first row, so that the result does not depend on row order;
-            bins that become empty stay empty. ``"interpolated"`` is what the papers' code does: quantile edges by linear
-            interpolation and bins (lo, hi], so the least confident sample is always dropped, and on saturated
-            ties every sample may be.
+        ties: ``"together"`` splits the sorted sample like ``numpy.array_split`` (larger parts first) and keeps equal values
+            (within 1e-12) in the bin of the first of them, so that the result does not depend on the order of rows; a bin
+            that becomes empty stays empty. ``"interpolated"`` follows the papers' code: quantile edges by linear
+            interpolation and bins (lo, hi], which always drops the least confident sample, and may drop every sample if
+            all are tied.
 
     Examples:
         >>> EqualMass(bins=2).assign(torch.tensor([0.9, 0.2, 0.9, 0.9]))
@@ -252,10 +264,10 @@ class EqualMass(Binning):
         return edges_of_largest(upper)
 
     def assign(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
-        """Return the bin index (N,) of each of ``p`` (N,); −1 for samples the interpolated edges drop.
+        """Return the bin index (N,) of each value of ``p`` (N,); −1 for samples that interpolated edges drop.
 
-        With ``weight`` (N,) a value goes to the part of ``numpy.array_split(range(M), B)`` that holds the first unit of its mass.
-        M is the number of positive weights, which are scaled to sum to it.
+        With ``weight`` (N,), the M positive weights are scaled to sum to M, and a value goes to the part of
+        ``numpy.array_split(range(M), B)`` that contains the first unit of its mass.
         """
         index = torch.searchsorted(self._cuts(p, weight), p.double().contiguous())
         if self.ties == "together":
@@ -266,7 +278,7 @@ class EqualMass(Binning):
         """Return the largest value (B − 1,) of every bin but the last, or the interpolated edges (B + 1,).
 
         Raises:
-            InputError: For no rows, and for weights with interpolated edges: they define no ranks to interpolate between.
+            InputError: If there are no rows, or weights together with interpolated edges, which need ranks.
         """
         p, rows = p.double().contiguous(), p.shape[0]
         if not (rows if weight is None else bool((weight > 0).any())):
@@ -279,20 +291,18 @@ class EqualMass(Binning):
                 expected, remedy = "rows without weights for interpolated bins", "use EqualMass(ties='together')"
                 raise InputError(expected, "weights", remedy)
             return self.edges_between(rows, _sorted(p).__getitem__, p.device)
-        # Part b starts at rank s_b. A value's first row has a rank ≥ s_b where the row before that rank is smaller.
+        # Part b starts at rank s_b. A value's first row has rank ≥ s_b exactly if the row before rank s_b has a smaller value.
         if weight is None:
             return _sorted(p)[(split_starts(rows, self.bins)[1:] - 1).to(p.device)] + TIE
         ranked, order = torch.sort(p)
         positive, up_to = int((weight > 0).sum()), weight[order].cumsum(0)
         starts = split_starts(positive, self.bins)[1:].to(p.device, torch.float64)
-        rounding = (
-            1e-9 * positive
-        )  # error of cumulative weights, which must not move an end past a whole number of rows
+        rounding = 1e-9 * positive  # rounding of cumulative weights must not move an end past a whole number of rows
         ends = torch.searchsorted(up_to * (positive / float(up_to[-1])), starts - rounding)
         return ranked[ends.clamp_max(rows - 1)] + TIE
 
     def edges_between(self, rows: int, value_at: Callable[[Tensor], Tensor], device: torch.device) -> Tensor:
-        """Return the papers' interpolated edges (B + 1,) of rows of which ``value_at`` gives the values at ranks (R,) from 0."""
+        """Return the papers' interpolated edges (B + 1,); ``value_at`` returns the sorted values at ranks (R,), from 0."""
         # numpy.interp(linspace(0, N, B + 1), arange(N), sorted p): the last point lies past the last rank and is clamped
         at = torch.linspace(0, rows, self.bins + 1, dtype=torch.float64, device=device)
         below = at.floor().long().clamp_max(rows - 1)
@@ -301,7 +311,7 @@ class EqualMass(Binning):
 
 
 def edges_of_largest(upper: Tensor) -> Tensor:
-    """Return the edges (B′ + 1,) of bins whose largest values are ``upper`` (B,), −1 of an empty one, which has none."""
+    """Return the edges (B′ + 1,) of the B′ non-empty bins; ``upper`` (B,) holds each bin's largest value, −1 if it is empty."""
     upper = upper[upper >= 0]
     return torch.cat([upper.new_zeros(1), upper[:-1], upper.new_ones(1)])
 

@@ -1,8 +1,8 @@
-"""The formulas of losses, metrics and maps as pure functions, in the manner of ``torch.nn.functional``.
+"""Losses, metrics and maps as pure functions, in the manner of ``torch.nn.functional``.
 
-The losses take integer labels (the logits' shape without its class axis) or target probabilities (the logits' shape), and
-three arguments of ``torch.nn.functional.cross_entropy``: ``reduction``, ``weight`` and ``ignore_index``. Measures return a
-0-dimensional float64 tensor without gradient. Each is a call of the class that has the formula.
+Losses take integer labels, whose shape is that of the logits without the class axis, or target probabilities of the shape of
+the logits. They share the arguments ``reduction``, ``weight`` and ``ignore_index`` with ``torch.nn.functional.cross_entropy``.
+Metrics return a 0-dimensional float64 tensor without gradient. Each function calls the class that implements the formula.
 """
 
 from typing import Unpack
@@ -144,7 +144,8 @@ def label_smoothing_loss(
         logits: (N, K), (N, K, d1, …) or (K,), floating.
         labels: Class indices (N,), (N, d1, …) or (), or target probabilities of the shape of ``logits``.
         smoothing: α in (−1, 1).
-        spread: ``"all"`` takes t = (1 − α) e_y + α/K, ``"others"`` 1 − α for the true class and α/(K − 1) for each other.
+        spread: ``"all"`` sets t = (1 − α) e_y + α/K; ``"others"`` sets 1 − α for the true class and α/(K − 1) for each other
+            class.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weight: (K,) weights of the true class, or None.
         ignore_index: Rows with this label are ignored.
@@ -164,11 +165,17 @@ def label_smoothing_loss(
 
 
 def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the share of rows whose largest logit is the label's.
+    """Return the fraction of rows whose largest logit is that of the label.
 
     Args:
         logits: (N, K).
         labels: (N,) integers in [0, K).
+
+    Returns:
+        A 0-dimensional float64 tensor in [0, 1].
+
+    Raises:
+        InputError: If shapes or labels do not fit.
 
     Examples:
         >>> accuracy(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
@@ -178,11 +185,17 @@ def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def nll(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean of −log p of the label, in nats; +inf if a label has probability 0. For targets q, of −Σ_k q_k log p_k.
+    """Return the negative log-likelihood: the mean of −log p of the label, in nats, or of −Σ_k q_k log p_k for targets q.
 
     Args:
         logits: (N, K).
         labels: (N,) integers in [0, K), or (N, K) target probabilities.
+
+    Returns:
+        A 0-dimensional float64 tensor ≥ 0; +inf if a label has probability 0.
+
+    Raises:
+        InputError: If shapes or labels do not fit.
 
     Examples:
         >>> round(float(nll(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))), 4)
@@ -192,11 +205,17 @@ def nll(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def brier(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean of Σ_k (p_k − y_k)², between 0 and 2. For targets q, of Σ_k (p_k − q_k)².
+    """Return the Brier score: the mean of Σ_k (p_k − y_k)², or of Σ_k (p_k − q_k)² for targets q.
 
     Args:
         logits: (N, K).
         labels: (N,) integers in [0, K), or (N, K) target probabilities.
+
+    Returns:
+        A 0-dimensional float64 tensor in [0, 2].
+
+    Raises:
+        InputError: If shapes or labels do not fit.
 
     Examples:
         >>> round(float(brier(torch.tensor([[0.7, 0.2, 0.1]]).log(), torch.tensor([0]))), 4)
@@ -214,7 +233,13 @@ def ece(logits: Tensor, labels: Tensor, *, bins: int = 15) -> Tensor:
     Args:
         logits: (N, K).
         labels: (N,) integers in [0, K).
-        bins: B ≥ 1.
+        bins: Number of bins B ≥ 1.
+
+    Returns:
+        A 0-dimensional float64 tensor in [0, 1].
+
+    Raises:
+        InputError: If shapes, labels or ``bins`` do not fit.
 
     Examples:
         >>> round(float(ece(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))), 4)
@@ -232,7 +257,13 @@ def ace(logits: Tensor, labels: Tensor, *, bins: int = 15) -> Tensor:
     Args:
         logits: (N, K).
         labels: (N,) integers in [0, K).
-        bins: B ≥ 1.
+        bins: Number of equal-width bins B ≥ 1.
+
+    Returns:
+        A 0-dimensional float64 tensor in [0, 1].
+
+    Raises:
+        InputError: If shapes, labels or ``bins`` do not fit.
 
     Examples:
         >>> round(float(ace(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))), 4)
@@ -266,12 +297,12 @@ def temperature_scale(logits: Tensor, temperature: Tensor | float) -> Tensor:
         Guo et al. 2017, On Calibration of Modern Neural Networks, Eq. 9.
     """
     if check_floating(logits, name="logits").dim() == 0:
-        raise refuse("logits of shape (N, K)", "a scalar", "pass one row a sample")
+        raise refuse("logits of shape (N, K)", "a scalar", "pass one row per sample")
     if isinstance(temperature, Tensor):
         shape = check_floating(temperature, name="temperature").shape
         if not all(a == b or 1 in (a, b) for a, b in zip(reversed(shape), reversed(logits.shape), strict=False)):
             got = f"shapes {tuple(shape)} and {tuple(logits.shape)}"
-            remedy = "pass a number, or one value a row as (N, 1)"
+            remedy = "pass a number, or one value per row with shape (N, 1)"
             raise refuse("a temperature that broadcasts against the logits", got, remedy)
     else:
         check_number(temperature, name="temperature", low=0, open_low=True)
@@ -280,19 +311,20 @@ def temperature_scale(logits: Tensor, temperature: Tensor | float) -> Tensor:
 
 
 def focal_calibration_map(logits: Tensor, gamma: float) -> Tensor:
-    """Return log p, p_j ∝ q_j / [(1 − q_j)^γ (1 + γ u(q_j))], q = softmax(logits), u(q) = −q log q / (1 − q).
+    """Return the log-probabilities of a model trained with focal loss, corrected for the effect of that loss.
 
-    A network that minimises focal loss at γ outputs q; p are the class probabilities under which q is that minimiser.
+    A network that minimises focal loss with γ outputs q = softmax(logits), not the true class probabilities p. The map recovers
+    them: p_j ∝ q_j / [(1 − q_j)^γ (1 + γ u(q_j))] with u(q) = −q log q / (1 − q).
 
     Args:
         logits: (…, K) logits; −inf for an excluded class.
-        gamma: γ > −1; 0 is the identity.
+        gamma: γ > −1, as in training; 0 is the identity.
 
     Returns:
         (…, K) log p, which can be used as logits.
 
     Raises:
-        InputError: If logits are no floating tensor with K ≥ 2.
+        InputError: If logits are not a floating tensor with K ≥ 2.
         RangeError: If γ ≤ −1.
 
     Examples:

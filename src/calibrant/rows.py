@@ -1,7 +1,7 @@
 """Labelled rows that a fit sums over, in memory or elsewhere, so that each method is written once.
 
-A fit asks for sums: ``rows.total(work, *parameters)`` is Σ ``work(batch, *parameters)`` over the batches of the rows.
-``MemoryRows`` holds them; ``calibrant.scale`` reads them from files for each sum, or adds the sums of several processes.
+A fit requests sums: ``rows.total(work, *parameters)`` is Σ ``work(batch, *parameters)`` over the batches of the rows.
+``MemoryRows`` keeps the rows in memory; ``calibrant.scale`` reads them from files for each sum, or adds the sums of processes.
 """
 
 from abc import ABC, abstractmethod
@@ -25,14 +25,19 @@ Work = Callable[..., Any]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Batch:
-    """Consecutive rows of positive weight, checked.
+    """Consecutive rows of positive weight that have been checked.
 
     Args:
         logits: (n, K) floating.
         labels: (n,) int64 in [0, K).
         weights: (n,) float64 > 0, or None for 1 each.
         groups: (n,) int64, or None.
-        features: Named columns (n,): numbers as tensors on the CPU, names as arrays of text.
+        features: Named columns (n,): numbers as tensors on the CPU, text as arrays.
+
+    Examples:
+        >>> batch = Batch(torch.eye(2), torch.tensor([0, 1]))
+        >>> len(batch), batch.row_weights
+        (2, tensor([1., 1.], dtype=torch.float64))
     """
 
     logits: Tensor
@@ -51,14 +56,14 @@ class Batch:
 
     @classmethod
     def cat(cls, parts: Sequence["Batch"]) -> "Batch":
-        """Return the rows of all parts, which are of one source, in order."""
+        """Return the rows of all parts in order; the parts must come from one source."""
         names = [name for name in ("logits", "labels", "weights", "groups") if getattr(parts[0], name) is not None]
         columns = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
         return cls(**columns, features=joined_features([part.features for part in parts]))
 
     @property
     def row_weights(self) -> Tensor:
-        """(n,) float64: the weights, 1 each if there are none."""
+        """(n,) float64: the weights, or 1 each if there are none."""
         one = torch.ones(len(self), dtype=torch.float64, device=self.logits.device)
         return one if self.weights is None else self.weights
 
@@ -73,14 +78,19 @@ class Batch:
 
 
 class RowSource(ABC):
-    """Rows whose batches can be summed over again and again.
+    """Rows whose batches can be summed over repeatedly.
 
     Attributes:
-        classes: K.
-        count: Rows.
-        mass: Σ weights; the number of rows where there are none.
-        weighted: Whether the rows carry weights.
-        device: Where the batches lie.
+        classes: Number of classes K.
+        count: Number of rows.
+        mass: Sum of the weights, or the number of rows if there are no weights.
+        weighted: Whether the rows have weights.
+        device: Device of the batches.
+
+    Examples:
+        >>> rows: RowSource = MemoryRows.of(2 * torch.eye(3), [0, 1, 1])
+        >>> rows.total(len)
+        3
     """
 
     classes: int
@@ -94,22 +104,22 @@ class RowSource(ABC):
         """Return Σ ``work(batch, *parameters)`` in the order of the batches, or None without batches.
 
         Args:
-            work: A pure function of a module, so that it can be sent to a worker. What it returns adds by ``+``: tensors,
-                lists, states of metrics; or is a tuple of such.
-            parameters: Numbers, names, tensors and tuples of them.
+            work: A pure function defined in a module, so that it can be sent to a worker. Its results must support ``+``
+                (tensors, lists, states of metrics) or be tuples of such results.
+            parameters: Numbers, strings, tensors and tuples of them, passed to ``work``.
         """
 
     @abstractmethod
     def map(self, make: Work, *parameters: Any) -> "RowSource":
-        """Return a source of ``make(batch, *parameters)``: made once and kept in memory, elsewhere anew for each sum."""
+        """Return a source of ``make(batch, *parameters)``; it is computed once in memory, and for each sum elsewhere."""
 
     @property
     def uncut(self) -> "RowSource":
-        """The same rows in batches as large as they lie, for work that cuts them itself."""
+        """The same rows in batches as they are stored, for work that divides them itself."""
         return self
 
     def total(self, work: Work, *parameters: Any) -> Any:
-        """Return the same as ``fold``.
+        """Return Σ ``work(batch, *parameters)`` in the order of the batches.
 
         Raises:
             InputError: If there are no rows.
@@ -128,17 +138,15 @@ class RowSource(ABC):
         """Return all rows as one batch, for a method that needs them at once.
 
         Args:
-            values: Logits that may be held, N · K; rows in memory are there already.
-            why: What needs them, for the message.
+            values: Largest N · K that may be gathered; rows that are already in memory have no limit.
+            why: The method that needs the rows, for the error.
 
         Raises:
-            InputError: If there are more.
+            InputError: If N · K is larger.
         """
         if self.count * self.classes > values:
             max_rows = f"at most {values // self.classes} rows of {self.classes} classes for {why}"
-            raise InputError(
-                f"{max_rows}, which needs all of them at once", f"{self.count}", "fit it on a random sample"
-            )
+            raise InputError(f"{max_rows}, which needs all of them at once", f"{self.count}", "fit on a random sample")
         return Batch.cat(self.collected(_itself))
 
 
@@ -146,11 +154,11 @@ class MemoryRows(RowSource):
     """Rows in memory.
 
     Args:
-        batches: What is summed over.
-        classes: K.
-        count: Rows.
-        mass: Σ weights, or None if the rows have none.
-        device: Where they lie.
+        batches: The batches to sum over.
+        classes: Number of classes K.
+        count: Number of rows.
+        mass: Sum of the weights, or None if the rows have none.
+        device: Device of the batches.
 
     Examples:
         >>> rows = MemoryRows.of(2 * torch.eye(3), [0, 1, 1])
@@ -175,12 +183,12 @@ class MemoryRows(RowSource):
         groups: Any = None,
         features: Mapping[str, Any] | None = None,
     ) -> "MemoryRows":
-        """Return checked rows; those of weight 0 are left out, since they must not count in bins or folds.
+        """Check data and return its rows, without rows of weight 0, which must not count in bins or folds.
 
         Args:
             logits: (N, K) floating.
             labels: (N,) integers in [0, K).
-            weights: (N,) ≥ 0, or None.
+            weights: (N,) numbers ≥ 0, or None.
             groups: (N,) integers or names, or None.
             features: Named columns (N,), or None.
 
@@ -200,7 +208,7 @@ class MemoryRows(RowSource):
 
     @classmethod
     def of_batch(cls, whole: Batch, *, cut: bool = True) -> "MemoryRows":
-        """Return the rows of one checked batch, cut where it is large."""
+        """Return the rows of one checked batch, divided into smaller batches if it is large and ``cut`` is set."""
         mass = None if whole.weights is None else float(whole.weights.sum())
         batches, (count, classes) = whole.cut() if cut else [whole], whole.logits.shape
         rows = cls(batches, classes=classes, count=count, mass=mass, device=whole.logits.device)
@@ -209,7 +217,7 @@ class MemoryRows(RowSource):
 
     @property
     def uncut(self) -> "MemoryRows":
-        """The same rows as one batch, where they are not the result of ``map``."""
+        """The same rows as one batch, unless they are the result of ``map``."""
         return self if self._whole is None else MemoryRows.of_batch(self._whole, cut=False)
 
     def fold(self, work: Work, *parameters: Any) -> Any:
@@ -217,17 +225,17 @@ class MemoryRows(RowSource):
         return added(work(batch, *parameters) for batch in self.batches)
 
     def map(self, make: Work, *parameters: Any) -> "MemoryRows":
-        """Return what ``make`` makes of every batch."""
+        """Return a source of the results of ``make`` for every batch."""
         made, mass = [make(batch, *parameters) for batch in self.batches], self.mass if self.weighted else None
         return MemoryRows(made, classes=self.classes, count=self.count, mass=mass, device=self.device)
 
     def gathered(self, *, values: int = 0, why: str = "") -> Batch:
-        """Return all rows as one batch, however many."""
+        """Return all rows as one batch; there is no limit on their number."""
         return Batch.cat(self.batches) if self._whole is None else self._whole
 
 
 def added(results: Iterable[Any]) -> Any:
-    """Return the sum of results that add by ``+``, or of tuples entry by entry; None if there are none."""
+    """Return the sum of results that support ``+``, or the entry-wise sum of tuples; None if there are no results."""
     first = next(remaining := iter(results), None)
     return None if first is None else reduce(_sum_of_two, remaining, first)
 

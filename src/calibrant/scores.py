@@ -1,12 +1,12 @@
 """True-class scores: functions of the true class's probability, which define losses, calibration maps and proper parts.
 
-A score φ is a function of the true class's probability p. It takes two arguments, log p and log(1 − p), because p alone
-has lost 1 − p where it rounds to 1. From φ follow
+A score φ is a function of the true class's probability p. It takes two arguments, log p and log(1 − p), because 1 − p
+cannot be recovered from a p that has been rounded to 1. A score φ defines
 
 - the loss, φ(p_y), with gradient s(p_y)·(p − e_y) in the logits, where s(p) = −p φ′(p);
 - the calibration map, p_j ∝ −1/φ′(q_j) = q_j / s(q_j).
 
-A new score is a subclass that implements ``value``; unless it also implements ``slope``, automatic differentiation does:
+A new score is a subclass that implements ``value``. If it does not implement ``slope``, automatic differentiation is used:
 
     class InverseScore(TrueClassScore):  # φ(p) = 1/p
         def value(self, log_p, log_not_p):
@@ -30,11 +30,11 @@ from calibrant.errors import RangeError
 __all__ = ["FocalScore", "InverseFocalScore", "LogScore", "TrueClassScore"]
 
 INVERSE_FOCAL_LIMIT = 3.591121476668622  # 1 / W(1/e): above it the score increases with p on an interval
-LARGEST_LOG_ODDS = math.log(torch.finfo(torch.float64).max) / 2  # its exponential leaves room for a factor
+LARGEST_LOG_ODDS = math.log(torch.finfo(torch.float64).max) / 2  # half the largest, so that products do not overflow
 
 
 def check_focal_gamma(gamma: Any, *, name: str = "gamma") -> float:
-    """Return ``gamma`` if γ > −1, the range of the focal calibration map; the error says why it ends there."""
+    """Return ``gamma`` if γ > −1, the range of the focal calibration map, or raise an error that explains the limit."""
     number = check_number(gamma, name=name)
     if number <= -1:
         raise RangeError(
@@ -49,7 +49,16 @@ def check_focal_gamma(gamma: Any, *, name: str = "gamma") -> float:
 
 
 class TrueClassScore(ABC):
-    """A function φ of the true class's probability; subclasses implement ``value``."""
+    """A function φ of the true class's probability; subclasses implement ``value``.
+
+    Examples:
+        >>> class InverseScore(TrueClassScore):  # φ(p) = 1/p, so that −p φ′(p) = 1/p as well
+        ...     def value(self, log_p, log_not_p):
+        ...         return torch.exp(-log_p)
+        >>> p = torch.tensor([0.25], dtype=torch.float64)
+        >>> InverseScore().slope(p.log(), (1 - p).log())
+        tensor([4.], dtype=torch.float64)
+    """
 
     @abstractmethod
     def value(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
@@ -60,10 +69,10 @@ class TrueClassScore(ABC):
         return self._slope64(log_p, log_not_p).to(log_p.dtype)
 
     def log_slope(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
-        """Return log s(p), elementwise; NaN where s(p) < 0, that is where φ increases.
+        """Return log s(p), elementwise; NaN if s(p) < 0, that is, if φ increases at p.
 
-        A slope that underflows is replaced by the smallest normal number, which leaves the map's probabilities correct to
-        rounding; a score whose log s(p) is needed beyond that point overrides this method.
+        A slope that underflows is replaced by the smallest normal number; the map's probabilities are still correct to
+        rounding. Override this method for a score whose log s(p) must be exact beyond that point.
         """
         slope = self.slope(log_p.double(), log_not_p.double())
         tiny = torch.finfo(slope.dtype).tiny
@@ -82,7 +91,7 @@ class TrueClassScore(ABC):
         return None
 
     def _slope64(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
-        """Differentiate ``value`` in float64, where φ of a margin of 100 is still a normal number."""
+        """Return s(p) by differentiating ``value`` in float64, in which even φ at a margin of 100 does not underflow."""
         differentiable = torch.is_grad_enabled() and (log_p.requires_grad or log_not_p.requires_grad)
         with torch.enable_grad():
             u, v = (x.double() * 1 if differentiable else x.detach().double() for x in (log_p, log_not_p))
@@ -91,13 +100,13 @@ class TrueClassScore(ABC):
         with torch.set_grad_enabled(differentiable):
             by_u, by_v = (torch.zeros_like(u) if part is None else part for part in parts)
             odds = torch.exp((u - v).clamp_max(LARGEST_LOG_ODDS))
-            # the total derivative by log p: log(1 − p) depends on log p with derivative −p/(1 − p)
+            # total derivative with respect to log p; the derivative of log(1 − p) is −p/(1 − p)
             return -(by_u - torch.where(by_v == 0, torch.zeros_like(by_v), by_v * odds))
 
 
 @dataclass(frozen=True)
 class LogScore(TrueClassScore):
-    """φ(p) = −log p: the logarithmic score, whose loss is cross-entropy.
+    """The logarithmic score φ(p) = −log p, which defines cross-entropy.
 
     Examples:
         >>> LogScore().value(torch.tensor(-0.5), torch.tensor(-0.93))
@@ -119,11 +128,11 @@ class LogScore(TrueClassScore):
 
 @dataclass(frozen=True)
 class FocalScore(TrueClassScore):
-    """φ(p) = −(1 − p)^γ log p (Lin et al. 2017; Mukhoti et al. 2020 §3).
+    """The focal score φ(p) = −(1 − p)^γ log p (Lin et al. 2017; Mukhoti et al. 2020 §3).
 
     Args:
-        gamma: γ > −1. At γ ≤ −1 the calibration map would give negative probabilities, since 1 + γ u(q) with
-            u(q) = −q log q / (1 − q) in [0, 1) changes sign.
+        gamma: γ > −1. For γ ≤ −1 the calibration map would give negative probabilities, because 1 + γ u(q), with
+            u(q) = −q log q / (1 − q) in [0, 1), changes sign.
 
     Examples:
         >>> round(FocalScore(2.0).value(torch.tensor(0.5).log(), torch.tensor(0.5).log()).item(), 4)
@@ -165,10 +174,10 @@ class FocalScore(TrueClassScore):
 
 @dataclass(frozen=True)
 class InverseFocalScore(TrueClassScore):
-    """φ(p) = −(1 + p)^γ log p (Wang et al. 2021 Eq. 4): the weight of −log p grows with p.
+    """The inverse focal score φ(p) = −(1 + p)^γ log p (Wang et al. 2021 Eq. 4): the weight of −log p grows with p.
 
     Args:
-        gamma: γ ≥ 0. Convex in p only for γ ≤ 1; decreasing in p only for γ < 3.5911.
+        gamma: γ ≥ 0. φ is convex only for γ ≤ 1, and decreasing only for γ < 3.5911.
 
     Examples:
         >>> round(InverseFocalScore(1.0).value(torch.tensor(0.5).log(), torch.tensor(0.5).log()).item(), 4)
@@ -202,15 +211,15 @@ class InverseFocalScore(TrueClassScore):
 
 
 def focal_log_slope(log_p: Tensor, log_not_p: Tensor, gamma: float | Tensor) -> Tensor:
-    """Return log(−p φ′(p)) = γ log(1 − p) + log(1 + γ u(p)) of the focal score; finite at p = 1, where its weight is 0."""
-    rest = log_not_p.clamp_min(torch.finfo(log_not_p.dtype).min / 1e4)  # leaves room for γ
+    """Return log(−p φ′(p)) = γ log(1 − p) + log(1 + γ u(p)) for the focal score; very negative, but finite, at p = 1."""
+    rest = log_not_p.clamp_min(torch.finfo(log_not_p.dtype).min / 1e4)  # so that the product with γ does not overflow
     return gamma * rest + torch.log1p(gamma * entropy_ratio(log_p, log_not_p))
 
 
 def log1mexp(x: Tensor) -> Tensor:
-    """Return log(1 − exp(x)) for x ≤ 0, exact to rounding at both ends (Mächler 2012); −x stops short of 0.
+    """Return log(1 − exp(x)) for x ≤ 0, accurate to rounding for small and large |x| (Mächler 2012).
 
-    It stops at the root of the smallest normal number, where first and second derivatives are still finite.
+    −x is raised to at least the square root of the smallest normal number, so that first and second derivatives are finite.
 
     Examples:
         >>> log1mexp(torch.tensor([-1e-20, -50.0], dtype=torch.float64))
@@ -218,7 +227,7 @@ def log1mexp(x: Tensor) -> Tensor:
     """
     x = x.clamp_max(-math.sqrt(torch.finfo(x.dtype).tiny))
     near = x > -math.log(2)
-    # both branches get a harmless constant where they are not selected: torch.where lets NaN gradients through
+    # a branch that is not selected gets a harmless constant, because torch.where lets its NaN gradients through
     return torch.where(
         near,
         torch.log(-torch.expm1(torch.where(near, x, -math.log(2)))),
@@ -242,7 +251,7 @@ def weighted_nll(
 
 def power_of_rest(log_not_p: Tensor, gamma: float | Tensor) -> Tensor:
     """Return (1 − p)^γ from log(1 − p); exactly 0 at p = 1 for γ > 0, with gradient 0 there instead of NaN."""
-    lowest = torch.finfo(log_not_p.dtype).min / 1e4  # leaves room for γ; exp of it is 0
+    lowest = torch.finfo(log_not_p.dtype).min / 1e4  # the product with γ does not overflow, and its exponential is 0
     return torch.exp(gamma * log_not_p.clamp_min(lowest))
 
 

@@ -149,7 +149,7 @@ def test_the_choice_of_a_map_is_exported_as_the_map_is(name: str, tmp_path: Path
 def test_a_calibrator_that_goes_by_columns_is_refused(tmp_path: Path) -> None:
     logits, labels = sample(200)
     rows = Predictions.from_logits(logits, labels, features={"site": np.arange(200) % 2})
-    with pytest.raises(InputError, match="GroupScaling goes by the columns of the rows"):
+    with pytest.raises(InputError, match="GroupScaling needs columns of the data"):
         adapter.export_served(calibrators.GroupScaling(["site"]).fit(rows), tmp_path / "c.onnx")
     assert list(tmp_path.iterdir()) == []
 

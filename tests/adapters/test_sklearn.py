@@ -245,7 +245,7 @@ def test_scores_that_are_not_of_classes_are_refused() -> None:
         (pairs, "'ovr'"),
         (chosen, "'ovr'"),
         (hard, "soft instead of hard voting"),
-        (codes, "a score of each class"),
+        (codes, "a score for each class"),
     ]
     for model, text in refused:
         with pytest.raises(InputError, match=text):

@@ -173,10 +173,10 @@ def test_a_causal_model_is_trained_on_the_next_tokens(tmp_path: Path) -> None:
     own = model.eval()(input_ids=tokens, labels=torch.stack([row["labels"] for row in rows])).loss.item()
     assert figures["eval_loss"] == pytest.approx(own, rel=1e-5)
     assert figures["eval_NLL"] == pytest.approx(own, rel=1e-5)
-    with pytest.raises(InputError, match="shift must be True for a causal language model"):
+    with pytest.raises(InputError, match="for a causal language model, set shift=True"):
         evaluated(None)
     asked = hf.EvalPrediction(predictions=torch.zeros(4, 8, 7).numpy(), label_ids=tokens.numpy(), inputs=tokens.numpy())
-    with pytest.raises(InputError, match="shift must be True"):
+    with pytest.raises(InputError, match="set shift=True"):
         adapter.compute_metrics_with()(asked)
 
 

@@ -11,7 +11,7 @@ import calibrant
 from calibrant import Predictions, evaluate, metrics, plot, statistics
 from calibrant.errors import InputError
 
-SENTENCE = r"expected at least one row for .+, got a selection of none; check how the rows were selected"
+SENTENCE = r"expected at least one row for .+, got no rows; check how the rows were selected"
 DATA = Predictions.from_logits([[2.0, 0.0], [0.0, 1.0], [1.0, 0.5]], [0, 1, 1])
 NONE = torch.zeros(3, dtype=torch.bool)
 EMPTY: dict[str, Any] = {"predictions": DATA[NONE], "pairs": DATA.top_label()[NONE]}

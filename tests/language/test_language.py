@@ -142,12 +142,12 @@ BOTH = {"first": ["A"], "second": ["B", " A"]}
         ),
         (lambda: choices([AB, {}], ("A", "B")), "row 1 has no log-probabilities; ask the server"),
         (lambda: choices([SURE], ("A", "B")), r"row 0 sum to 1\.7, above 1"),
-        (lambda: choices([{"A": 0.9, "B": 0.1}], ("A", "B")), "no natural logarithms"),
+        (lambda: choices([{"A": 0.9, "B": 0.1}], ("A", "B")), "scores must be natural logarithms"),
         (lambda: choices([], ("A", "B")), "none of 0 rows"),
         (lambda: choices(np.zeros((2, 3)), ("A", "B")), r"shape \(N, 2\), .*not \(2, 3\)"),
         (
             lambda: choices([AB, AB], ("A", "B"), ["A", "C"]),
-            "the label of row 1 is 'C', which is none of the options A, B",
+            "the label of row 1 is 'C', which is not among the options A, B",
         ),
         (lambda: choices([AB, AB], ("A", "B"), ["A"]), "one per row, 2, not 1"),
         (lambda: choices([AB], ("A", "B"), missing="leave"), "missing must be"),
@@ -204,13 +204,13 @@ POSITIVE = [["0.5", "True"], ["-1", "True"], ["-1", "True"]]
     ("lines", "sentence"),
     [
         ((), "holds no samples"),
-        (("{",), "line 1: no multiple-choice sample"),
-        ((sample(1, "0"), {"doc_id": 2}), "line 2: no multiple-choice sample"),
+        (("{",), "line 1: not a multiple-choice sample"),
+        ((sample(1, "0"), {"doc_id": 2}), "line 2: not a multiple-choice sample"),
         ((sample(1, "0") | {"filtered_resps": ["42"]},), "calibrant.language.verbalized"),
         ((sample(1, "0", options=(" a", " a")),), "two distinct options"),
         ((sample(1, "0") | {"filtered_resps": POSITIVE},), "at most 0"),
         ((sample(1, "0"), sample(1, "0", filter="other")), "a doc_id twice"),
-        ((sample(7, "d"),), "the target of doc_id 7, 'd', is none of its options"),
+        ((sample(7, "d"),), "the target of doc_id 7, 'd', is not one of its options"),
     ],
 )
 def test_what_is_no_sample_of_the_harness_is_told(tmp_path: Path, lines: tuple[Any, ...], sentence: str) -> None:

@@ -45,7 +45,7 @@ def test_an_automatic_choice_on_a_sample_is_that_of_memory(tmp_path: Path, monke
 def test_what_needs_all_rows_at_once_says_how_many_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = overconfident(700, 4)
     monkeypatch.setattr(calibrators.one_vs_rest, "_MAX_SCORES", 400)
-    with pytest.raises(InputError, match=r"at most 100 rows of 4 classes for VennAbers.*got 700; fit it on a random"):
+    with pytest.raises(InputError, match=r"at most 100 rows of 4 classes for VennAbers.*got 700; fit on a random"):
         VennAbers().fit(scale.batches(in_parts(data, tmp_path)))
     assert VennAbers().fit(data).fitted  # rows in memory are there already
 

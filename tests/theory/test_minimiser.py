@@ -94,5 +94,5 @@ def test_classes_that_never_occur_keep_probability_zero() -> None:
 
 
 def test_a_score_that_is_convex_again_is_refused() -> None:
-    with pytest.raises(RangeError, match="convex up to some p and not beyond"):
+    with pytest.raises(RangeError, match="convex up to some p and concave from there on"):
         minimiser(ConvexAgain(), PAIRS.log())

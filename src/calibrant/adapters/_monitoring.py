@@ -1,4 +1,4 @@
-"""What the adapters of training loops share: their outputs as predictions, and the figures of an epoch as running sums."""
+"""Code shared by the adapters of training loops: it turns outputs into predictions and sums the figures of an epoch."""
 
 import math
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from calibrant.rows import Batch, added
 
 DEFAULT_METRICS = (Accuracy(), NLL(), Brier(), ECE())
 
-# log T of 1/8 … 8 in quarter octaves: a cubic between these slopes gives the temperature and the log-loss to about 1e-5
+# log T from log 1/8 to log 8 in quarter octaves; cubic interpolation is accurate to about 1e-5 in temperature and log-loss
 LOG_TEMPERATURES = np.linspace(-3, 3, 25) * math.log(2)
 
 
@@ -29,11 +29,11 @@ def as_predictions(
     """Return the labelled rows of a batch as predictions.
 
     Args:
-        logits: (N, K, …) with the class axis ``class_dim``; ``binary``: of the events, of the labels' shape.
-        labels: (N, …) class indices; ``binary``: 0 or 1 for each event, as one label or several a row.
-        class_dim: The class axis.
+        logits: (N, K, …) with the class axis ``class_dim``; with ``binary``, one logit per event, of the labels' shape.
+        labels: (N, …) class indices; with ``binary``, 0 or 1 for each event: one label or several labels per row.
+        class_dim: The class axis of ``logits``.
         binary: Whether each number of ``logits`` is the input of a sigmoid.
-        ignore_index: The label of places to leave out, or None.
+        ignore_index: Positions with this label are left out; None leaves out none.
 
     Raises:
         InputError: If shapes or labels do not match.
@@ -47,7 +47,7 @@ def as_predictions(
 
 
 def state_template(metric: Metric) -> Any:
-    """Return a state of ``metric``, whose form all its states have; None if it needs all rows at once."""
+    """Return an example of a state of ``metric``, or None if the metric needs all rows at once."""
     if not isinstance(metric, SumMetric):
         return None
     try:
@@ -57,7 +57,7 @@ def state_template(metric: Metric) -> Any:
 
 
 def gathered(part: Any, group: Any = None) -> list[Any]:
-    """Return ``part`` of every process in order of rank, which a process without a batch takes part in as well."""
+    """Return ``part`` of every process in order of rank; processes without a batch must call it too."""
     if not (distributed.is_available() and distributed.is_initialized()):
         return [part]
     parts = [None] * distributed.get_world_size(group)
@@ -66,12 +66,12 @@ def gathered(part: Any, group: Any = None) -> list[Any]:
 
 
 class RunningFigures:
-    """The figures of an epoch, from sums over its batches, so that they need no memory.
+    """The figures of an epoch, computed from sums over its batches, so that no logits need to be kept.
 
-    They are each metric by its name, the "temperature" of least log-loss within [1/8, 8], and "refinement", the log-loss at
-    it. The temperature is fitted on the rows it is evaluated on, as the definition of refinement requires (the optimism is
-    about 1/(2N) nats). The name of a metric is that of its class, or its configuration where several are of one class. A
-    metric that is no sum keeps its rows.
+    The figures are the metrics, the "temperature" in [1/8, 8] of lowest log-loss, and "refinement", the log-loss at that
+    temperature. The temperature is fitted on the rows it is evaluated on, as the definition of refinement requires (the
+    optimism is about 1/(2N) nats). A metric's name is that of its class, or its configuration if there are several of one
+    class. Only metrics that cannot be computed from sums keep their rows.
 
     Args:
         metrics: The metrics; None is accuracy, NLL, Brier and ECE.
@@ -80,7 +80,7 @@ class RunningFigures:
     def __init__(self, metrics: Sequence[Metric] | None) -> None:
         chosen = DEFAULT_METRICS if metrics is None else metrics
         if bad := [one for one in chosen if not isinstance(one, Metric)]:
-            raise InputError("metrics as objects of calibrant.metrics", repr(bad[0]), "pass ones such as ECE()")
+            raise InputError("metrics as objects of calibrant.metrics", repr(bad[0]), "pass objects such as ECE()")
         kinds = [type(metric).__name__ for metric in chosen]
         names = [kind if kinds.count(kind) == 1 else repr(one) for kind, one in zip(kinds, chosen, strict=True)]
         self.metrics = dict(zip(names, chosen, strict=True))
@@ -106,7 +106,7 @@ class RunningFigures:
         self.sums = batch if self.sums is None else added([self.sums, batch])
 
     def values(self, *, of_all_processes: bool = False) -> dict[str, float]:
-        """Return the figures of this process's batches, or of those of all processes, by name; none without a row."""
+        """Return the figures by name, for the batches of this process or of all processes; empty if there were no rows."""
         parts = gathered(self.sums) if of_all_processes else [self.sums]
         sums = added(part for part in parts if part is not None)
         if sums is None:
@@ -122,7 +122,7 @@ class RunningFigures:
         slope, curvature = beta * (margin - mean), beta * (mean - margin) + beta**2 * variance
         spline = CubicHermiteSpline(LOG_TEMPERATURES, slope, curvature)
         loss, roots = spline.antiderivative(), spline.roots(extrapolate=False)
-        # T = 1 comes first: it stays where all temperatures are the same
+        # T = 1 comes first, so it is chosen if all temperatures are equally good
         best = min([0.0, *LOG_TEMPERATURES[[0, -1]], *roots[np.isfinite(roots)]], key=loss)
         refinement = NLL().value(nll) + float(loss(best) - loss(0.0))
         return {**figures, "temperature": math.exp(best), "refinement": refinement}

@@ -1,4 +1,4 @@
-"""Lightning: callbacks that update AdaFocal, log calibration every epoch, and stop by refinement."""
+"""Lightning callbacks that update AdaFocal and log calibration and refinement at every epoch."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +19,7 @@ __all__ = ["AdaFocalCallback", "CalibrationMonitor"]
 
 
 def _pair_of(outputs: Any) -> tuple[Tensor, Tensor]:
-    """Return the logits and labels on the CPU of what ``validation_step`` returned."""
+    """Return the logits and labels that ``validation_step`` returned, on the CPU."""
     if isinstance(outputs, dict) and {"logits", "labels"} <= outputs.keys():
         outputs = outputs["logits"], outputs["labels"]
     if not isinstance(outputs, tuple | list) or len(outputs) != 2:
@@ -34,12 +34,12 @@ class AdaFocalCallback(Callback):  # type: ignore[misc]
     """Updates an adaptive loss (``AdaFocalLoss``) from each epoch's validation predictions.
 
     ``validation_step`` must return a mapping with ``logits`` and ``labels``, or a pair (logits, labels). In distributed
-    training each process passes its own rows to the loss, which gathers those of all.
+    training each process passes its own rows to the loss, which gathers the rows of all processes.
 
     Args:
-        loss: Name of the module's attribute that holds the loss, which Lightning's checkpoints then contain.
-        loader: Number of the validation loader whose predictions the loss is updated from.
-        ignore_index: The label of places to leave out, or None.
+        loss: Name of the module's attribute that holds the loss. As part of the module it is saved in Lightning's checkpoints.
+        loader: Number ≥ 0 of the validation loader whose predictions update the loss.
+        ignore_index: Positions with this label are left out; None leaves out none.
 
     Examples:
         >>> AdaFocalCallback(loss="criterion").attribute
@@ -52,7 +52,7 @@ class AdaFocalCallback(Callback):  # type: ignore[misc]
         self._updated = False
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Find the loss.
+        """Check that the named attribute holds an adaptive loss.
 
         Raises:
             InputError: If the attribute does not hold an adaptive loss.
@@ -99,9 +99,9 @@ class AdaFocalCallback(Callback):  # type: ignore[misc]
         """Raise if training ends without an update of the loss.
 
         Raises:
-            InputError: If there were training steps and no update, as without validation data.
+            InputError: If there were training steps but no update, for example because there were no validation data.
         """
-        # an adaptive loss without an update is another loss, silently: the default γ for the whole training
+        # an adaptive loss that is never updated silently keeps its initial γ for the whole training
         if trainer.global_step > 0 and not self._updated:
             require_update(self._loss(pl_module), "give the trainer validation data at least once per epoch")
 
@@ -115,13 +115,13 @@ class AdaFocalCallback(Callback):  # type: ignore[misc]
 
 
 class CalibrationMonitor(Callback):  # type: ignore[misc]
-    """Logs calibration metrics of the validation data every epoch, with the log-loss after temperature scaling.
+    """Logs calibration metrics of the validation data at every epoch, and the log-loss after temperature scaling.
 
     ``validation_step`` must return a mapping with ``logits`` and ``labels``, or a pair (logits, labels). The monitor logs
-    ``<prefix>/<metric>`` for every metric, ``<prefix>/temperature``, the best one within [1/8, 8], and
-    ``<prefix>/refinement``, the log-loss at it. They come from sums over the batches of all processes, so that no logits are
-    kept; a metric that is no sum, such as one in bins of equal mass, keeps what it needs. Of several validation loaders each
-    has its own figures, whose names end in ``/dataloader_idx_0``, ``/dataloader_idx_1`` …, as Lightning names them.
+    ``<prefix>/<metric>`` for every metric, ``<prefix>/temperature``, the best temperature in [1/8, 8], and
+    ``<prefix>/refinement``, the log-loss at that temperature. They are computed from sums over the batches of all processes, so
+    no logits are kept, except by metrics that need all rows at once (bins of equal mass, for example). With several validation
+    loaders each has its own figures, and their names end in ``/dataloader_idx_0``, ``/dataloader_idx_1`` …, as usual in Lightning.
 
     To stop early or select checkpoints by refinement ("refine, then calibrate", Berta et al.
     2025), use Lightning's ``EarlyStopping(monitor="calibration/refinement")`` or ``ModelCheckpoint``.
@@ -130,11 +130,11 @@ class CalibrationMonitor(Callback):  # type: ignore[misc]
     the optimism is about 1/(2N) nats); fit the temperature to deploy after training.
 
     Args:
-        metrics: The metrics to log; None is accuracy, NLL, Brier and ECE.
+        metrics: The metrics to log; None logs accuracy, NLL, Brier and ECE.
         prefix: Prefix of every logged name.
-        binary: Whether each logit is that of an event, the input of a sigmoid, with labels of the same shape: one label or
-            several labels a row, which are measured together.
-        ignore_index: The label of places to leave out, or None.
+        binary: Whether each logit is the input of a sigmoid, with labels 0 or 1 of the same shape: one label or several
+            labels per row, which are evaluated together.
+        ignore_index: Positions with this label are left out; None leaves out none.
 
     Examples:
         >>> CalibrationMonitor(prefix="val").prefix

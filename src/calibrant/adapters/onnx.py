@@ -19,7 +19,7 @@ from calibrant.errors import FitError, InputError, optional
 
 __all__ = ["export", "export_served"]
 
-INPUTS = {"logits": "logits", "probs": "given_probs"}  # "probs" is the output, and a name of ONNX stands for one value
+INPUTS = {"logits": "logits", "probs": "given_probs"}  # "probs" is the output's name, and names in ONNX are unique
 
 
 def export(
@@ -28,17 +28,17 @@ def export(
     *,
     example: Tensor | None = None,
 ) -> None:
-    """Write ``module`` to ``path`` as an ONNX model with any number of rows, atomically.
+    """Write ``module`` to ``path`` as an ONNX model that accepts any number of rows; an existing file is replaced atomically.
 
     Args:
         module: A fitted calibrator, or a model that ends in one, such as ``torch.nn.Sequential(model, calibrator)``.
         path: Ends in ``.onnx``.
-        example: An input batch (rows first) of the model; None for a calibrator alone, whose input is float32 logits
-            (N, K). The input of the ONNX model is named "input", its output "logits"; the softmax of the output is calibrated
-            (for a ``MultiLabelCalibrator`` the sigmoid).
+        example: An input batch of the model, with rows first; None for a calibrator alone, whose input is float32 logits
+            (N, K). The input of the ONNX model is named "input" and its output "logits". The calibrated probabilities are
+            the softmax of that output, or the sigmoid for a ``MultiLabelCalibrator``.
 
     Raises:
-        InputError: If the path does not end in .onnx, or a model comes without an example.
+        InputError: If the path does not end in .onnx, or ``example`` is missing for a model.
         NotFittedError: If a calibrator is not fitted.
         FitError: If a part cannot be exported to standard operators.
         MissingExtraError: If onnx or onnxscript is not installed.
@@ -66,37 +66,44 @@ def export_served(
     kind: Literal["logits", "probs"] = "logits",
     class_names: Sequence[str] | None = None,
 ) -> None:
-    """Write a calibrator as an ONNX model that gives calibrated probabilities.
+    """Write a calibrator as an ONNX model that returns calibrated probabilities.
 
-    The model has the input "logits", or "given_probs", (N, K) float32 and the output "probs" (N, K) float32, for any N.
-    The metadata hold "calibrator" (as it prints), "class_names" (a JSON list) and the version that wrote it. Several labels a row have K
-    probabilities, each of its own.
+    The model has the input "logits" or "given_probs", (N, K) float32, and the output "probs", (N, K) float32, for any N. For a
+    ``MultiLabelCalibrator`` the K probabilities of a row belong to K separate labels. The metadata contain "calibrator" (its
+    repr), "class_names" (a JSON list) and the version of Calibrant that wrote the file.
 
     Args:
         calibrator: A fitted calibrator or ``MultiLabelCalibrator``.
         path: Ends in ``.onnx``.
-        kind: What the model takes.
-        class_names: K names; None takes those of the rows of the fit, if these had any, else "0", "1" ….
+        kind: Whether the model's input is logits or probabilities.
+        class_names: K names; None uses the names in the data of the fit, or "0", "1" … if there were none.
 
     Raises:
-        InputError: If the path does not end in .onnx, the names are not K, or it is no calibrator.
+        InputError: If the path does not end in .onnx, there are not K distinct names, or ``calibrator`` is something else.
         NotFittedError: If the calibrator is not fitted.
         FitError: If a part cannot be exported to standard operators.
         MissingExtraError: If onnx or onnxscript is not installed.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> from calibrant.calibrators import TemperatureScaling
+        >>> fitted = TemperatureScaling().fit(torch.tensor([[2.0, 0.0]] * 10), torch.tensor([0] * 8 + [1] * 2))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     export_served(fitted, pathlib.Path(folder, "served.onnx"), class_names=["cat", "dog"])
     """
     if not isinstance(calibrator, Calibrator | MultiLabelCalibrator):
-        raise refuse("a calibrator", shown(calibrator), "load one by calibrant.load")
+        raise refuse("a calibrator", shown(calibrator), "load one with calibrant.load")
     if not calibrator.fitted:
         raise calibrator._unfitted()
     if getattr(calibrator, "needs_features", False):
-        what = f"{type(calibrator).__name__} goes by the columns of the rows"
-        raise InputError(f"{what}, and ONNX models have logits alone")
+        what = f"{type(calibrator).__name__} needs columns of the data"
+        raise InputError(f"{what}, but the exported ONNX model receives logits only")
     classes = int(calibrator.classes)
     names = [str(name) for name in class_names or calibrator.class_names or range(classes)]
     if len(names) != classes or len({*names}) != classes:
         remedy = "name each class once, in the order of the scores"
         raise refuse(f"{classes} distinct class_names", shown(names), remedy)
-    # two rows, none of them equal: a graph traced on equal ones could fold a branch
+    # two different rows: tracing equal rows could remove a branch from the graph
     example = torch.linspace(1, 0, 2 * classes).reshape(2, -1)
     served, input_name = _Served(calibrator, kind=kind), INPUTS[kind]
     example = example if kind == "logits" else example.softmax(dim=1)
@@ -109,7 +116,7 @@ def export_served(
 
 
 class _Served(nn.Module):
-    """A calibrator from logits or probabilities to probabilities."""
+    """A module that applies a calibrator to logits or probabilities and returns probabilities."""
 
     def __init__(self, calibrator: Any, *, kind: str) -> None:
         super().__init__()
@@ -118,9 +125,9 @@ class _Served(nn.Module):
 
     def forward(self, scores: Tensor) -> Tensor:
         """Return probabilities (N, K)."""
-        # a row more, since some operators of the runtime refuse a table of none
+        # one extra row, because some operators of the runtime reject empty tensors
         scores = torch.cat([scores, scores.new_full((1, scores.shape[1]), 1 / scores.shape[1])])
-        if self.kind == "probs":  # as Predictions.from_probs: log p, for several labels the log-odds
+        if self.kind == "probs":  # like Predictions.from_probs: log p, or log-odds for several labels
             wide = scores.double()
             scores = torch.log(wide) - torch.log1p(-wide) if self.several else torch.log(wide)
         logits = self.calibrator(scores)
@@ -131,29 +138,29 @@ class _Served(nn.Module):
 def _write(program: Any, path: str | os.PathLike[str]) -> None:
     if as_path(path).suffix != ".onnx":
         raise refuse("a path that ends in .onnx", repr(str(path)), "rename it")
-    # operators of the exporter's own domains run in one runtime alone
+    # operators outside the standard domain would run in a single runtime only
     if foreign := sorted({entry.domain for entry in program.opset_import} - {"", "ai.onnx"}):
-        raise FitError("standard ONNX operators only", f"those of {', '.join(foreign)}", "simplify the model")
+        raise FitError("standard ONNX operators only", f"operators of {', '.join(foreign)}", "simplify the model")
     with atomic_write(path) as file:
         file.write(program.SerializeToString())
 
 
 def _translate(module: nn.Module, example: Tensor, *, input_name: str, output_name: str) -> Any:
-    """Return ``module`` in evaluation mode as an ONNX program with any number of rows."""
+    """Return ``module`` in evaluation mode as an ONNX program that accepts any number of rows."""
     with optional("onnx", extra="onnx"):
         import onnx
     with optional("onnxscript", extra="onnx"):
         import onnxscript  # noqa: F401
     silenced = logging.root.manager.disable
-    logging.disable(logging.WARNING)  # the exporter names packages that it does without
+    logging.disable(logging.WARNING)  # the exporter warns about optional packages that it does not need
     try:
-        # dropout and batch statistics must be those of serving while it is traced
+        # trace with dropout off and the running batch statistics, as in serving
         with evaluation_mode(module), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # internal warnings of the exporter
             # torch.export treats a batch size of 1 as a constant
             batch = example if len(example) > 1 else torch.cat([example, example])
-            module(batch)  # its own errors are clear; those of tracing in PyTorch 2.7 are not
-            # PyTorch 2.7 takes 2⁶³ − 1, or one row less, for no bound, and fails
+            module(batch)  # raises the module's own errors, which are clearer than those of tracing in PyTorch 2.7
+            # PyTorch 2.7 treats a maximum of 2⁶³ − 1 or 2⁶³ − 2 as unbounded, and fails
             rows = torch.export.Dim("rows", min=1, max=2**62)
             traced = torch.export.export(module, (batch,), dynamic_shapes=({0: rows},))
             names = {"input_names": [input_name], "output_names": [output_name]}
@@ -163,7 +170,7 @@ def _translate(module: nn.Module, example: Tensor, *, input_name: str, output_na
     assert program is not None
     found = program.model_proto
     value = found.graph.input[0]
-    if value.name != input_name:  # an input that is the output as well: PyTorch 2.7 gives it the output's name alone
+    if value.name != input_name:  # if the input is returned unchanged, PyTorch 2.7 gives it only the output's name
         found.graph.node.insert(0, onnx.helper.make_node("Identity", [input_name], [value.name]))
         value.name = input_name
     return found

@@ -1,4 +1,4 @@
-"""scikit-learn: an estimator that combines any classifier with any Calibrant calibrator."""
+"""A scikit-learn estimator that combines any classifier with any Calibrant calibrator."""
 
 import copy
 import math
@@ -40,7 +40,7 @@ with optional("scikit-learn", extra="sklearn"):
 __all__ = ["CalibratedClassifier"]
 
 Array = npt.NDArray[Any]
-# Classifiers whose probabilities are frequencies of votes or of the rows of a leaf, so that exact 0 and 1 occur.
+# Classifiers whose probabilities are frequencies (of votes, or of the rows in a leaf), so that exact 0 and 1 occur.
 VOTERS = (
     BaggingClassifier,
     DecisionTreeClassifier,
@@ -70,19 +70,20 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     ``estimator="logits"`` X holds logits or scores (n, K) of any model, and no classifier is fitted.
 
     Args:
-        estimator: A scikit-learn classifier; None is ``LogisticRegression()``; ``"logits"`` as above.
-        calibrator: A Calibrant calibrator, which is copied; or a name: a class of ``calibrant.calibrators`` or
-            ``"auto"``, ``"temperature"``, ``"isotonic"``, ``"sigmoid"``, ``"beta"``. None depends on the classifier: for
-            voting classifiers (forests, bagging, trees, neighbours) a temperature with a normal prior of standard
-            deviation 1 on log T, ``TemperatureScaling(prior=1.0)``; else ``AutoCalibrator()``.
-        cv: Number of folds, a scikit-learn splitter, or ``"prefit"``.
-        ensemble: With folds, True keeps the classifier of every fold and averages their calibrated probabilities, and False
-            fits one classifier on all rows; None is True for voting classifiers, which benefit from averaging, else False.
+        estimator: A scikit-learn classifier; None is ``LogisticRegression()``; ``"logits"`` as described above.
+        calibrator: A Calibrant calibrator, which is copied, or a name: a class of ``calibrant.calibrators``,
+            ``"auto"``, ``"temperature"``, ``"isotonic"``, ``"sigmoid"`` or ``"beta"``. With None the choice depends on the
+            classifier: ``TemperatureScaling(prior=1.0)``, which has a normal prior of standard deviation 1 on log T, for
+            voting classifiers (forests, bagging, trees, neighbours), and ``AutoCalibrator()`` for all others.
+        cv: Number of folds ≥ 2, a scikit-learn splitter, or ``"prefit"``.
+        ensemble: With folds, True keeps the classifier of every fold and averages their calibrated probabilities; False
+            fits one classifier on all rows. None is True for voting classifiers, which benefit from averaging, and False
+            for all others.
 
     Attributes:
         classes_: The labels.
         estimators_: The fitted classifiers: one per fold with ``ensemble``, else one (none for ``estimator="logits"``).
-        estimator_: The first of them, or None.
+        estimator_: The first fitted classifier, or None.
         calibrator_: The fitted calibrator.
         n_features_in_: Number of columns of X.
 
@@ -110,15 +111,18 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
         """Fit classifier and calibrator, and return the estimator itself.
 
-        With metadata routing enabled, ``set_fit_request(sample_weight=True, groups=True)`` routes both through pipelines
-        and searches, and the classifier gets weights if it requests them itself.
+        If metadata routing is enabled, ``set_fit_request(sample_weight=True, groups=True)`` routes both through pipelines
+        and searches. The classifier receives weights if it requests them itself.
 
         Args:
             X: (n, d) features, or (n, K) logits with ``estimator="logits"``.
             y: (n,) labels of any type that scikit-learn accepts.
             sample_weight: (n,) weights ≥ 0, for the calibrator and, if it accepts them, the classifier.
-            groups: (n,) names or numbers of clusters that must not be split over folds; ``cv`` must be a number or a
+            groups: (n,) names or numbers of clusters that must not be split across folds; ``cv`` must then be a number or a
                 group splitter.
+
+        Raises:
+            InputError: If y has fewer than two classes, shapes do not match, or ``cv`` does not suit the data.
         """
         if y is None:
             raise InputError("this estimator requires y to be passed, but the target y is None")
@@ -132,8 +136,8 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.classes_ = np.unique(y)
         if len(self.classes_) < 2:
             got = f"{len(self.classes_)} in {len(y)} samples"
-            raise InputError("at least 2 classes in y", got, "add data of the others")
-        rows = np.arange(len(y))  # those whose logits the calibrator is fitted on
+            raise InputError("at least 2 classes in y", got, "add data of the other classes")
+        rows = np.arange(len(y))  # rows that the calibrator is fitted on
         if isinstance(self.estimator, str):
             logits = self._given(X)
         elif isinstance(self.cv, str):
@@ -160,7 +164,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return self.estimators_[0] if self.estimators_ else None
 
     def predict_proba(self, X: Any) -> Array:
-        """Return calibrated probabilities (n, K), columns in the order of ``classes_``."""
+        """Return calibrated probabilities (n, K); columns are in the order of ``classes_``."""
         return np.asarray(torch.softmax(self._calibrated(X), dim=1).numpy())
 
     def predict_log_proba(self, X: Any) -> Array:
@@ -191,7 +195,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             return parts[0] if len(parts) == 1 else torch.logsumexp(torch.stack(parts), dim=0) - math.log(len(parts))
 
     def _given(self, X: Any) -> torch.Tensor:
-        """Return X itself, the logits of any model."""
+        """Return X as logits, for ``estimator="logits"``."""
         if self.estimator != "logits":
             raise InputError("a classifier or 'logits'", f"{self.estimator!r}", "pass one of these")
         if X.shape[1] != len(self.classes_):
@@ -200,25 +204,27 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return torch.from_numpy(X).double()
 
     def _prefit(self, X: Any) -> torch.Tensor:
-        """Return the logits of the classifier that is already fitted."""
+        """Return the logits of the classifier, which is already fitted."""
         if self.cv != "prefit":
             raise InputError("cv as a number, a splitter or 'prefit'", f"{self.cv!r}", "choose one of these")
         check_is_fitted(self.estimator)
         if not np.isin(self.classes_, self.estimator.classes_).all():
-            raise InputError("labels that the fitted classifier knows", "others", "calibrate on its own classes")
+            raise InputError("labels that the fitted classifier knows", "other labels", "calibrate on its own classes")
         self.estimators_, self.classes_ = [self.estimator], np.asarray(self.estimator.classes_)
         return _logits_of(self.estimator, X)
 
     def _cross_fit(
         self, X: Any, y: Array, weight: Array | None, groups: torch.Tensor | None
     ) -> tuple[torch.Tensor, Array]:
-        """Return the logits of the rows that some fold predicted, as often as it did, and the numbers of those rows."""
+        """Return out-of-fold logits and the row numbers they belong to; a splitter may predict a row never or repeatedly."""
         estimator = LogisticRegression() if self.estimator is None else self.estimator
         if not is_classifier(estimator):
-            raise InputError("a classifier", f"{type(estimator).__name__}", "calibration is of class probabilities")
+            raise InputError(
+                "a classifier", f"{type(estimator).__name__}", "only class probabilities can be calibrated"
+            )
         argument = "" if weight is None else _weight_argument(estimator)
         if weight is not None and not argument:
-            message = f"{type(estimator).__name__} takes no sample_weight: the weights count in the calibration alone"
+            message = f"{type(estimator).__name__} takes no sample_weight, so the weights affect the calibration only"
             warn_user(message, UsageWarning)
         codes, everything = np.unique(y, return_inverse=True)[1], np.arange(len(y))
 
@@ -230,11 +236,11 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             except ValueError:
                 if np.array_equal(codes, y):
                     raise
-                # XGBoost takes classes only as 0 … K − 1; any other fault of the data is raised by this fit as well
+                # XGBoost accepts only classes 0 … K − 1; if something else is wrong, this second fit raises it again
                 return clone(estimator).fit(part, codes[rows], **beside)
 
         folds = self.cv
-        if isinstance(folds, int):  # every fold holds a row of every class, as the calibrator needs a column for each
+        if isinstance(folds, int):  # every fold must hold every class, because the calibrator needs a column for each
             folds = max(2, min(folds, int(np.bincount(codes).min())))
             folds = folds if groups is None else StratifiedGroupKFold(folds)
         logits, predicted, models = [], [], []
@@ -242,7 +248,9 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             train, test = everything[train], everything[test]
             model = fitted(train)
             if len(model.classes_) != len(self.classes_):
-                raise InputError("every class in every fold", "folds without some", "use fewer or stratified folds")
+                raise InputError(
+                    "every class in every fold", "folds without some class", "use fewer or stratified folds"
+                )
             logits.append(_logits_of(model, _safe_split(estimator, X, y, test)[0]))
             predicted.append(test)
             models.append(model)
@@ -258,10 +266,10 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
 
 def calibrator_of(given: Calibrator | str) -> Calibrator:
-    """Return ``given`` if it is a calibrator, or a new one of the class that it names.
+    """Return ``given`` if it is a calibrator, or a new calibrator if it is the name of one.
 
     Raises:
-        InputError: If there is no such name, or it is something else.
+        InputError: If it is neither.
     """
     if isinstance(given, Calibrator):
         return given
@@ -272,9 +280,10 @@ def calibrator_of(given: Calibrator | str) -> Calibrator:
 
 
 def _weight_argument(estimator: Any) -> str:
-    """Return the argument by which ``fit`` of the classifier takes weights; empty if it takes none.
+    """Return the name of the argument through which ``fit`` of the classifier accepts weights; empty if there is none.
 
-    With metadata routing it, or a part of it, requests them; else a pipeline passes them on to its last step by that step's name.
+    With metadata routing, the classifier or a part of it must request weights. Without it, a pipeline's weights carry the prefix of
+    the pipeline's last step.
     """
     if get_config()["enable_metadata_routing"]:
         return "".join(get_routing_for_object(estimator).consumes("fit", ["sample_weight"]))
@@ -288,7 +297,7 @@ def _weight_argument(estimator: Any) -> str:
 
 
 def _last_step(model: Any) -> Any:
-    """Return the classifier in a pipeline's last step, a search or a frozen estimator; any other as it is."""
+    """Return the classifier inside a pipeline, a search or a frozen estimator, or ``model`` itself if it is none of these."""
     while isinstance(model, Pipeline | FrozenEstimator | GridSearchCV | RandomizedSearchCV):
         model = model.steps[-1][1] if isinstance(model, Pipeline) else model.estimator
     return model
@@ -296,7 +305,7 @@ def _last_step(model: Any) -> Any:
 
 def _logits_of(model: Any, X: Any) -> torch.Tensor:
     """Return logits (n, K) in float64: the decision function of a linear or boosted model, else log probabilities."""
-    # also of a classifier inside another: the columns of three classes are then their three pairs
+    # "ovo" may be set in a nested classifier; with three classes its three columns are pairs of classes, not classes
     shapes = [value for name, value in model.get_params().items() if name.endswith("decision_function_shape")]
     of_pairs = "ovo" in shapes and len(model.classes_) > 2
     if hasattr(model, "decision_function") and not of_pairs:
@@ -308,12 +317,12 @@ def _logits_of(model: Any, X: Any) -> torch.Tensor:
     if not hasattr(model, "predict_proba"):
         remedy = "use a classifier that gives one of them, such as soft instead of hard voting"
         if of_pairs:
-            remedy = "set decision_function_shape='ovr', as 'ovo' gives a score of each pair of classes"
-        raise InputError("a score of each class or predict_proba", type(_last_step(model)).__name__, remedy)
+            remedy = "set decision_function_shape='ovr', because 'ovo' gives a score for each pair of classes"
+        raise InputError("a score for each class or predict_proba", type(_last_step(model)).__name__, remedy)
     with np.errstate(divide="ignore"):
         probs = np.asarray(model.predict_proba(X), dtype=np.float64)
         if isinstance(_last_step(model), VOTERS):
-            # as of ten votes, and one more that is shared by all classes
+            # treat them as frequencies of ten votes, and add one vote that is divided among all classes
             probs = (VOTES * probs + 1 / probs.shape[1]) / (VOTES + 1)
         logs = np.log(probs)
     return torch.from_numpy(np.maximum(logs, _LOWEST))

@@ -1,4 +1,4 @@
-"""torchmetrics: a wrapper of any Calibrant metric as a ``torchmetrics.Metric``."""
+"""A wrapper that turns any Calibrant metric into a ``torchmetrics.Metric``."""
 
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
@@ -21,15 +21,15 @@ __all__ = ["StreamedMetric"]
 class StreamedMetric(TorchMetric):  # type: ignore[misc]
     """A Calibrant metric updated batch by batch, for a ``MetricCollection``, Lightning or DDP.
 
-    A metric that is a sum (``metrics.SumMetric``) keeps its sums, so that an epoch needs no memory; another keeps logits and
-    labels. The value is that of the whole data set for any batches, not a mean of batch values.
+    A metric that can be computed from sums (``metrics.SumMetric``) keeps only these sums; any other keeps logits and labels.
+    The value is that of the whole data set, however it is batched, and not a mean of batch values.
 
     Args:
         metric: A metric of ``calibrant.metrics``.
-        binary: Whether each logit is that of an event, the input of a sigmoid, with labels of the same shape: one label or
-            several labels a row, which are measured together.
-        ignore_index: Places with this label are ignored; None ignores none.
-        **arguments: For ``torchmetrics.Metric`` (``sync_on_compute``, ``dist_sync_on_step`` …).
+        binary: Whether each logit is the input of a sigmoid, with labels 0 or 1 of the same shape: one label or several
+            labels per row, which are evaluated together.
+        ignore_index: Positions with this label are left out; None leaves out none.
+        **arguments: Passed to ``torchmetrics.Metric`` (``sync_on_compute``, ``dist_sync_on_step`` …).
 
     Examples:
         >>> import torch
@@ -50,7 +50,7 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
         self, metric: Metric, *, binary: bool = False, ignore_index: int | None = None, **arguments: Any
     ) -> None:
         if not isinstance(metric, Metric):
-            raise InputError("metric as an object of calibrant.metrics", repr(metric), "pass one such as ECE()")
+            raise InputError("metric as an object of calibrant.metrics", repr(metric), "pass an object such as ECE()")
         super().__init__(**arguments)
         self.metric: Any = metric
         self.binary, self.ignore_index = binary, ignore_index
@@ -66,8 +66,8 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
         """Add a batch.
 
         Args:
-            logits: (N, K, …), not probabilities; ``binary``: any shape.
-            labels: (N, …) class indices; ``binary``: 0 or 1, of the logits' shape.
+            logits: (N, K, …), not probabilities; any shape with ``binary``.
+            labels: (N, …) class indices; with ``binary``, 0 or 1, of the logits' shape.
 
         Raises:
             InputError: If shapes or labels do not match.
@@ -93,13 +93,13 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
         return torch.tensor(value, dtype=dtype, device=self.device)
 
     def _total(self, parts: list[Tensor]) -> Any:
-        """Return the sum of the states whose tensors lie one after the other in ``parts``."""
+        """Return the sum of the states whose tensors are stored consecutively in ``parts``."""
         size = len(_tensors_of(self._template))
         states = [_rebuild_state(self._template, iter(parts[at : at + size])) for at in range(0, len(parts), size)]
         return sum(states[1:], states[0])
 
     def _sync_dist(self, dist_sync_fn: Any = None, process_group: Any = None) -> None:
-        # as objects: a process without a batch has no tensors that torchmetrics could gather
+        # gathered as objects, because a process without a batch has no tensors that torchmetrics could gather
         everywhere = gathered(self.parts, process_group or self.process_group)
         self.parts = [part.to(self.device) for parts in everywhere for part in parts]
 
@@ -108,7 +108,7 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
 
 
 def _tensors_of(state: Any) -> list[Tensor]:
-    """Return the tensors and numbers of a state as tensors on the CPU, which torchmetrics moves and saves."""
+    """Return the tensors and numbers of a state as CPU tensors, so that torchmetrics can move and save them."""
     if isinstance(state, Tensor):
         return [state.cpu()]
     if is_dataclass(state):
@@ -117,7 +117,7 @@ def _tensors_of(state: Any) -> list[Tensor]:
 
 
 def _rebuild_state(template: Any, tensors: Iterator[Tensor]) -> Any:
-    """Return a state like ``template`` with these tensors."""
+    """Return a state of the same form as ``template`` that holds ``tensors``."""
     if isinstance(template, Tensor):
         return next(tensors).cpu()
     if is_dataclass(template) and not isinstance(template, type):

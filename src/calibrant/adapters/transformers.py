@@ -1,4 +1,4 @@
-"""Hugging Face ``Trainer``: Calibrant losses, their state in checkpoints, and calibration metrics at each evaluation."""
+"""Adapters for the Hugging Face ``Trainer``: losses, their state in checkpoints, and metrics at each evaluation."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,25 +24,28 @@ __all__ = ["CalibrationCallback", "compute_metrics_with", "loss_for_trainer"]
 
 STATE_FILE = "calibrant_loss.safetensors"
 IGNORED = -100  # the label that the trainer leaves out of its counts
-SHIFTED = "shift must be True for a causal language model whose labels are its input tokens, or False if they are the next ones"
+SHIFTED = "for a causal language model, set shift=True if the labels are its input tokens, or shift=False if they are the next tokens"
 
 
 def loss_for_trainer(loss: Loss | BinaryLoss, *, shift: bool | None = None) -> Callable[..., Tensor]:
     """Return a function for ``Trainer(compute_loss_func=…)`` that applies ``loss`` to the model's logits.
 
-    Under gradient accumulation the trainer passes the number of labels of all accumulated batches, those of −100 left out. A mean
-    loss is then the sum of its terms divided by that number, so that every label counts the same in batches of different sizes; with
-    class weights it is Σ w ℓ / N. A batch whose labels are all ignored has the loss 0 and the gradient 0.
+    Under gradient accumulation the trainer passes the number N of labels in all accumulated batches, without those that are −100.
+    A mean loss is then the sum of its terms divided by N (with class weights Σ w ℓ / N), so that labels in batches of different
+    sizes have equal weight. If all labels of a batch are ignored, its loss and gradient are 0.
 
     Args:
-        loss: A loss of ``calibrant.losses`` with reduction "mean" or "sum" and the trainer's ignored label, −100: of one label
-            per row, or a ``BinaryLoss`` of one logit or several labels a row, whose missing ones may be −100.
-        shift: Whether the logits of a position belong to the label after it, as those of causal language models do, whose
-            labels are the input tokens. None is False, and refuses the outputs of a causal model; pass False if your
-            labels are already those of the next tokens.
+        loss: A loss of ``calibrant.losses`` with reduction "mean" or "sum" that ignores the label −100, as the trainer does. It
+            has one label per row, or is a ``BinaryLoss`` with one logit or several labels per row, which may be −100 if missing.
+        shift: Whether the logits at a position predict the label at the next position, as in causal language models whose
+            labels are the input tokens. None means False, but raises an error for the outputs of a causal model; pass False
+            if your labels are already the next tokens.
+
+    Returns:
+        A function (outputs, labels, num_items_in_batch) → scalar loss.
 
     Raises:
-        InputError: If ``loss`` is none of these.
+        InputError: If ``loss`` is not such a loss.
 
     Examples:
         >>> import torch
@@ -52,7 +55,7 @@ def loss_for_trainer(loss: Loss | BinaryLoss, *, shift: bool | None = None) -> C
         tensor(0.0563)
     """
     if not isinstance(loss, Loss | BinaryLoss) or loss.reduction == "none":
-        raise InputError("loss must be one of calibrant.losses with the reduction 'mean' or 'sum'")
+        raise InputError("loss must be a loss of calibrant.losses with the reduction 'mean' or 'sum'")
     if isinstance(loss, Loss) and loss.ignore_index != IGNORED:
         # the trainer would count the ignored labels
         raise InputError(f"loss must have ignore_index={IGNORED}, the label that the trainer ignores")
@@ -82,45 +85,59 @@ def loss_for_trainer(loss: Loss | BinaryLoss, *, shift: bool | None = None) -> C
 
 
 def _sum_of_terms(loss: Loss | BinaryLoss, logits: Tensor, labels: Tensor) -> Tensor:
-    """Return Σ w ℓ of a loss that is a mean: the mean times what it divides by, in labels as the trainer counts them."""
+    """Return Σ w ℓ for a loss with reduction "mean": the mean times its divisor."""
     if isinstance(loss, Weighted):  # each with its own class weights
         return torch.stack([scale * _sum_of_terms(term, logits, labels) for scale, term in loss.pairs]).sum()
     mean: Tensor = loss(logits, labels)
     if isinstance(loss, BinaryLoss):
         divisor = (labels >= 0).sum()
-    elif labels.is_floating_point():  # target probabilities: the trainer counts K numbers a row
+    elif labels.is_floating_point():  # target probabilities: the trainer counts K numbers per row
         return mean * labels.numel()
     else:
         counted = labels[labels != IGNORED]
         divisor = counted.new_tensor(len(counted)) if loss.weight is None else loss.weight[counted].sum()
-    # of classes of weight 0 alone the mean is NaN
+    # if all labels belong to classes of weight 0, the mean is NaN
     return mean * divisor if bool(divisor > 0) else logits.reshape(-1)[:0].sum()
 
 
 def compute_metrics_with(
     metrics: Sequence[Metric] | None = None, *, shift: bool | None = None, binary: bool = False
 ) -> Callable[..., dict[str, float]]:
-    """Return a function for ``Trainer(compute_metrics=…)``: metrics, fitted temperature, and log-loss at that temperature.
+    """Return a function for ``Trainer(compute_metrics=…)`` that computes metrics, a fitted temperature and the refinement.
 
-    With ``TrainingArguments(batch_eval_metrics=True)`` no logits are kept: the figures come from sums over the batches.
+    The refinement is the log-loss at the fitted temperature. With ``TrainingArguments(batch_eval_metrics=True)`` the figures are
+    computed from sums over the batches, so no logits are kept.
 
     Args:
-        metrics: The metrics; None is accuracy, NLL, Brier and ECE. Several of one class are named by their configuration.
-        shift: As in ``loss_for_trainer``; labels that equal the inputs are refused where the trainer passes the inputs.
-        binary: Whether each logit is that of an event, the input of a sigmoid, with labels of the same shape: one label or
-            several labels a row, which are measured together.
+        metrics: The metrics; None is accuracy, NLL, Brier and ECE. Several metrics of one class are named by their configuration.
+        shift: As in ``loss_for_trainer``. If the trainer passes the inputs, labels that are equal to them raise an error.
+        binary: Whether each logit is the input of a sigmoid, with labels 0 or 1 of the same shape: one label or several
+            labels per row, which are evaluated together.
+
+    Returns:
+        A function (evaluation, compute_result) → figures by name.
+
+    Examples:
+        >>> from types import SimpleNamespace
+        >>> import numpy as np
+        >>> evaluation = SimpleNamespace(
+        ...     predictions=np.array([[2.0, 0.0], [0.0, 1.0]]), label_ids=np.array([0, 0]), inputs=None
+        ... )
+        >>> figures = compute_metrics_with()(evaluation)
+        >>> figures["Accuracy"], round(figures["ECE"], 4)
+        (0.5, 0.4251)
     """
     running = [RunningFigures(metrics)]
 
     def compute_metrics(evaluation: Any, compute_result: bool = True) -> dict[str, float]:
         logits, labels = evaluation.predictions, evaluation.label_ids
-        # some models return their hidden states behind the logits
+        # some models return hidden states after the logits
         logits = logits[0] if isinstance(logits, tuple) else logits
         if shift is None and _are_inputs(labels, getattr(evaluation, "inputs", None)):
             raise InputError(SHIFTED)
         if shift:
             logits, labels = logits[..., :-1, :], labels[..., 1:]
-        axis = 2 if np.ndim(logits) == 3 else 1  # (N, T, K) of tokens, (N, K, H, W) of images
+        axis = 2 if np.ndim(logits) == 3 else 1  # (N, T, K) for tokens, (N, K, H, W) for images
         running[0].add(as_predictions(logits, labels, class_dim=axis, binary=binary, ignore_index=IGNORED))
         if not compute_result:
             return {}
@@ -131,7 +148,7 @@ def compute_metrics_with(
 
 
 def _are_inputs(labels: Any, inputs: Any) -> bool:
-    """Return whether all labels that count are the tokens of ``inputs`` at their places."""
+    """Return whether every label that is not ignored is equal to the input token at its position."""
     if inputs is None or np.shape(inputs) != np.shape(labels):
         return False
     own, tokens = np.asarray(labels), np.asarray(inputs)
@@ -161,7 +178,7 @@ class CalibrationCallback(TrainerCallback):  # type: ignore[misc]
 
     def __init__(self, loss: Loss, *, predict: Callable[[], Predictions] | None = None) -> None:
         if predict is not None and not hasattr(loss, "update"):
-            raise InputError("an adaptive loss with predict", f"{loss!r}", "drop predict")
+            raise InputError("an adaptive loss with predict", f"{loss!r}", "leave out predict")
         self.loss: nn.Module = loss
         self.predict = predict
         self._updated = False
@@ -183,7 +200,7 @@ class CalibrationCallback(TrainerCallback):  # type: ignore[misc]
         """Raise if training ends without an update of an adaptive loss.
 
         Raises:
-            InputError: If there were training steps and no update, here or by other code.
+            InputError: If there were training steps, but neither this callback nor other code has updated the loss.
         """
         if hasattr(self.loss, "update") and state.global_step > 0 and not self._updated:
             require_update(self.loss, "give CalibrationCallback predict=, a function that returns Predictions")

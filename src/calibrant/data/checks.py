@@ -33,7 +33,7 @@ def require_rows(data: Data, *, what: object) -> Data:
             remedy = "take .pooled() or .label(name), or use multilabel_panel and label_table"
         raise refuse(f"Predictions or Pairs for {what}", f"a {type(data).__name__}", remedy)
     if not len(rows := data.counted):
-        kind, got = ("row of positive weight", "none") if len(data) else ("row", "a selection of none")
+        kind, got = ("row of positive weight", "none") if len(data) else ("row", "no rows")
         raise refuse(f"at least one {kind} for {what}", got, "check how the rows were selected")
     return rows
 

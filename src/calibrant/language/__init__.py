@@ -1,4 +1,7 @@
-"""Language models: predictions from log-probabilities of answer options, of free answers, and from stated confidences."""
+"""Predictions from language models.
+
+They come from log-probabilities of answer options, log-probabilities of free answers, or confidences stated in words.
+"""
 
 from calibrant.language.answers import parse_confidence, sequences, verbalized
 from calibrant.language.choices import choices

@@ -1,4 +1,4 @@
-"""Confidences of free answers: from the log-probabilities of their tokens, or as the model states them in words."""
+"""Confidences of free answers, from the log-probabilities of their tokens or from what the model states in words."""
 
 import re
 from collections.abc import Sequence
@@ -19,19 +19,22 @@ def sequences(
 ) -> Predictions:
     """Return predictions of two classes, incorrect (0) and correct (1), from the log-probability of each answer.
 
-    The probability of class 1 is exp of the mean, or of the sum, of the log-probabilities of the answer's tokens. Neither is
-    calibrated: fit a calibrator on labelled answers. The features ``log_prob_mean``, ``log_prob_sum`` and ``length`` are what
-    ``FeatureScaling`` is fitted on. ``one_vs_rest(1)`` returns pairs (probability of being correct, correct) for metrics,
+    The probability of class 1 is the exponential of the mean, or of the sum, of the log-probabilities of the answer's tokens.
+    Neither is calibrated, so fit a calibrator on labelled answers; ``FeatureScaling`` uses the features ``log_prob_mean``,
+    ``log_prob_sum`` and ``length``. ``one_vs_rest(1)`` returns pairs (probability of being correct, correct) for metrics,
     intervals and ``operate.abstain``.
 
     Args:
-        log_probs: (N,) the sum of the log-probabilities of each answer's tokens.
-        lengths: (N,) number of tokens of each answer.
+        log_probs: (N,) the sum of the log-probabilities of each answer's tokens, ≤ 0, in nats.
+        lengths: (N,) number of tokens of each answer, ≥ 1.
         labels: (N,) whether each answer is correct, or None.
-        score: "mean" or "sum".
+        score: Whether the probability is computed from the "mean" or the "sum".
+
+    Returns:
+        N predictions of two classes.
 
     Raises:
-        InputError: For log-probabilities that are not finite and at most 0, or lengths below 1.
+        InputError: If a log-probability is not finite or above 0, or a length is below 1.
 
     Examples:
         >>> rows = sequences([sum([-0.1, -0.3])], [2], [1])
@@ -58,7 +61,7 @@ def sequences(
         raise InputError(f"answer {int((counts < 1).nonzero()[0])} has no tokens; leave it out")
     means = sums / counts
     chosen = (means if score == "mean" else sums).clamp_max(-_CERTAIN)
-    # log p − log(1 − p), by expm1, since p of a sure answer is 1 but for its last digits
+    # log p − log(1 − p); expm1 keeps the digits of 1 − p when p is almost 1
     log_odds = chosen - torch.log(-torch.expm1(chosen))
     features = {"log_prob_mean": means, "log_prob_sum": sums, "length": counts}
     return Predictions.from_binary_logits(log_odds, _outcomes(labels), features=features)
@@ -77,13 +80,16 @@ _SIGNS = re.compile(r"[*_`\"']")
 def parse_confidence(text: str, *, scale: int | None = None) -> float:
     """Return the confidence in [0, 1] stated in a text; texts in any other form are refused.
 
-    Accepted are "Confidence: 85 %", "confidence = 0.85", "Confidence: 8/10", "confidence is 8 out of 10", anywhere in the text
-    but only once, and a text that is only a number: "85%", "0.85", "8/10". A number without a unit must lie in [0, 1] with a
-    decimal point, unless ``scale`` is given. Ranges, words ("high"), "about" and two different numbers are refused.
+    The text may state "Confidence: 85 %", "confidence = 0.85", "Confidence: 8/10" or "confidence is 8 out of 10" once at any
+    place, or consist only of a number: "85%", "0.85", "8/10". A number without a unit must have a decimal point and lie in
+    [0, 1], unless ``scale`` is given. Ranges, words ("high"), "about" and two different numbers are refused.
 
     Args:
         text: The model's answer.
-        scale: The largest possible value of whole numbers without a unit, ≥ 2, such as 100; None refuses them.
+        scale: What a whole number without a unit is out of, ≥ 2, for example 100; None refuses such numbers.
+
+    Returns:
+        The confidence in [0, 1].
 
     Raises:
         InputError: If the text does not state one confidence in one of these forms.
@@ -96,7 +102,7 @@ def parse_confidence(text: str, *, scale: int | None = None) -> float:
     alone = _ALONE.fullmatch(plain)
     found = [alone] if alone else list(_LABELLED.finditer(plain))
     if len(_NAMED.findall(plain)) > len(found):
-        found = []  # one of them has another form
+        found = []  # a mention in another form makes the text ambiguous
     values = {_value(one, scale, text) for one in found}
     if len(values) != 1:
         got = "states two different confidences" if values else "states no confidence in an accepted form"
@@ -119,16 +125,19 @@ def _value(found: re.Match[str], scale: int | None, text: str) -> float:
 def verbalized(texts: Sequence[str], labels: Any = None, *, scale: int | None = None) -> Predictions:
     """Return predictions of two classes, incorrect (0) and correct (1), from the confidence that each answer states.
 
-    The feature ``stated`` is the stated confidence. In the predictions it is clipped to [0.5 %, 99.5 %], since models state whole
-    percents and infinite logits cannot be calibrated.
+    The feature ``stated`` is the confidence as stated. The predictions clip it to [0.5 %, 99.5 %], because models state whole
+    percents, and a probability of 0 or 1 would have an infinite logit, which cannot be calibrated.
 
     Args:
-        texts: (N,) the answers, of which ``parse_confidence`` reads the confidence.
+        texts: (N,) answers in the forms that ``parse_confidence`` accepts.
         labels: (N,) whether each answer is correct, or None.
         scale: As in ``parse_confidence``.
 
+    Returns:
+        N predictions of two classes.
+
     Raises:
-        InputError: If the confidence of an answer, which is named, has no accepted form.
+        InputError: If an answer states no confidence in an accepted form; the error names the answer.
 
     Examples:
         >>> rows = verbalized(["Paris. Confidence: 85 %"], [1])
@@ -145,7 +154,7 @@ def verbalized(texts: Sequence[str], labels: Any = None, *, scale: int | None = 
         except InputError as error:
             raise InputError(f"answer {row}: {error}") from None
     p = torch.tensor(stated, dtype=torch.float64)
-    # a stated 100 % is no infinite log-odds: it was rounded
+    # a stated 100 % was rounded, so it does not stand for infinite log-odds
     return Predictions.from_binary_probs(p.clamp(_ROUNDING, 1 - _ROUNDING), _outcomes(labels), features={"stated": p})
 
 

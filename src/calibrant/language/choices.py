@@ -1,4 +1,4 @@
-"""Multiple choice: the probability of each answer option, from the log-probabilities of its first token."""
+"""The probability of each option of a multiple-choice question, from the log-probabilities of its first token."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,8 +11,8 @@ from calibrant._core.warn import warn_user
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, UsageWarning
 
-_LEAST = 1e-7  # remaining probability assumed if those returned, rounded to float32, sum to 1
-_WHOLE = 1.01  # largest accepted sum: servers round log-probabilities, some to two digits
+_LEAST = 1e-7  # probability of all other tokens, if the returned ones, rounded to float32, sum to 1
+_WHOLE = 1.01  # largest accepted sum of probabilities: servers round log-probabilities, some to two digits
 
 Spellings = dict[str, tuple[str, ...]]
 
@@ -28,22 +28,26 @@ def choices(
     """Return predictions over answer options; the logits are log-probabilities.
 
     An option's probability is the sum over its spellings, with and without a leading space. The feature ``other_mass`` is the
-    probability of all other tokens, which the softmax over the options ignores, and ``bounded`` the number of options whose
-    probability is an upper bound.
+    probability of all other tokens, which the softmax over the options ignores. The feature ``bounded`` is the number of options
+    for which only an upper bound of the probability is known.
 
     Args:
-        scores: Natural log-probabilities at the answer's first token: a column of N maps token → log-probability, as servers return
-            the most probable tokens (``top_logprobs``); or an array (N, K) with a column for each option.
-        options: Names in order, ("A", "B"); or a dict name → spellings of its first token, {"positive": ["positive", "pos"]}.
-        labels: The true option of each row by name or by number, or None.
-        sampled: The token of each row that was sampled, where ``scores`` hold it beside the most probable ones: servers return it
-            however improbable it is, so that it bounds no other token's probability.
-        missing: What to do if an option is not among the top tokens. "refuse": raise an error. "bound": use its largest
-            possible probability, the smaller of the lowest returned probability and 1 minus the sum of all returned. "drop":
-            leave the row out and warn how many were. A row without any option is refused or dropped.
+        scores: Natural log-probabilities of the answer's first token: N mappings token → log-probability of the most probable
+            tokens, as servers return them (``top_logprobs``), or an array (N, K) with one column per option.
+        options: The K names in order, ("A", "B"), or a dict from each name to the spellings of its first token,
+            {"positive": ["positive", "pos"]}.
+        labels: (N,) true options by name or by number, or None.
+        sampled: (N,) tokens that were sampled, if ``scores`` contain them as well as the most probable ones. Servers return the
+            sampled token however improbable it is, so its probability bounds no other token's.
+        missing: What to do if an option is not among the top tokens. "refuse" raises an error. "bound" uses the option's largest
+            possible probability: the lowest returned probability, or 1 minus the sum of all returned ones if that is smaller.
+            "drop" leaves the row out and warns how many were left out. A row without any option is refused or dropped.
+
+    Returns:
+        Predictions of K classes for the rows kept.
 
     Raises:
-        InputError: If a row has no log-probabilities or lacks an option, or its label is not an option; the row is named.
+        InputError: If a row has no log-probabilities or lacks an option, or its label is not an option; the error names the row.
 
     Examples:
         >>> top = {" A": -0.36, "A": -3.0, " B": -1.61, " The": -3.0}
@@ -66,7 +70,9 @@ def choices(
     found = [_option_masses(top, spellings, row, token, missing) for row, (top, token) in pairs]
     kept = [row for row, masses in enumerate(found) if masses is not None]
     if not kept:
-        raise InputError(f"none of {len(rows):,} rows has every option among its top tokens; name their first tokens")
+        raise InputError(
+            f"none of {len(rows):,} rows has every option among its top tokens; name the options' first tokens"
+        )
     if left_out := len(rows) - len(kept):
         warn_user(f"left out {left_out:,} of {len(rows):,} rows, whose top tokens lack an option", UsageWarning)
     logs, other_mass, bounded = zip(*(masses for masses in found if masses is not None), strict=True)
@@ -92,12 +98,12 @@ def _spellings_of(options: Any) -> Spellings:
         for text in spellings[name]:
             if not text or owner.setdefault(text, name) != name:
                 both = f"{owner.get(text, name)!r} and {name!r}"
-                raise InputError(f"{text!r} is a spelling of both {both}; give each option its own, which is not empty")
+                raise InputError(f"{text!r} is a spelling of both {both}; give each option spellings of its own")
     return spellings
 
 
 def _top_tokens(scores: Any, spellings: Spellings) -> list[Mapping[str, float]]:
-    """Return token → log-probability of each row; an array's columns are the options themselves."""
+    """Return a mapping token → log-probability for each row; for an array, the tokens are the options."""
     rows = scores.tolist() if hasattr(scores, "tolist") else list(scores)
     if rows and not any(one is None or isinstance(one, Mapping) for one in rows):
         matrix = np.asarray(rows, dtype=np.float64)
@@ -110,10 +116,10 @@ def _top_tokens(scores: Any, spellings: Spellings) -> list[Mapping[str, float]]:
         if not top:
             raise InputError(f"row {row} has no log-probabilities; ask the server for logprobs with top_logprobs=20")
         if not all(value <= 1e-3 for value in top.values()):
-            what = "no natural logarithms of probabilities, which are at most 0"
-            raise InputError(f"row {row} has scores that are {what}")
+            what = "a score above 0 or NaN; scores must be natural logarithms of probabilities"
+            raise InputError(f"row {row} has {what}")
         if (whole := math.fsum(map(math.exp, top.values()))) > _WHOLE:
-            remedy = "pass natural logarithms of one distribution, before a penalty or a filter of tokens"
+            remedy = "pass natural logarithms of one distribution, before any penalty or filter of tokens"
             raise InputError(f"the probabilities of row {row} sum to {whole:.3g}, above 1; {remedy}")
     return rows
 
@@ -128,15 +134,15 @@ def _option_numbers(labels: Any, names: tuple[str, ...], *, rows: int) -> torch.
     numbers = {name: number for number, name in enumerate(names)} | {number: number for number in range(len(names))}
     for row, label in enumerate(given):
         if isinstance(label, bool) or label not in numbers:
-            raise InputError(f"the label of row {row} is {label!r}, which is none of the options {', '.join(names)}")
+            raise InputError(f"the label of row {row} is {label!r}, which is not among the options {', '.join(names)}")
     return torch.tensor([numbers[label] for label in given])
 
 
 def _option_masses(
     top: Mapping[str, float], spellings: Spellings, row: int, sampled: str | None, missing: str
 ) -> tuple[list[float], float, int] | None:
-    """Return the options' log-probabilities, the other tokens' probability, and how many options are bounded; None to drop the row."""
-    # tokens that differ in white space alone are one spelling of the option: their probabilities add
+    """Return the options' log-probabilities, the other tokens' probability and the number of bounded options; None drops the row."""
+    # tokens that differ only in white space are the same spelling, so their probabilities add
     mass_of_text: dict[str, float] = {}
     for token, value in top.items():
         text = _bare_token(token)
@@ -147,12 +153,12 @@ def _option_masses(
         return None
     if len(lost) == len(masses):
         tokens = ", ".join(map(repr, sorted(top, key=lambda text: -top[text])[:4]))
-        remedy = 'name the options\' first tokens, or leave such rows out by missing="drop"'
+        remedy = 'name the options\' first tokens, or leave such rows out with missing="drop"'
         raise InputError(f"row {row} has no option ({', '.join(lost)}) among its top tokens {tokens}; {remedy}")
     if lost and missing == "refuse":
-        remedy = 'ask for more top_logprobs, or use its largest possible probability by missing="bound"'
+        remedy = 'ask for more top_logprobs, or use its largest possible probability with missing="bound"'
         raise InputError(f"row {row} has no {lost[0]!r} among its top tokens; {remedy}")
-    # an option that was not returned has at most the least probability returned, which is not 0, and at most what is missing to 1
+    # an option that was not returned is at most as probable as the least probable token returned, and as all that is left of 1
     returned = [value for token, value in top.items() if token != sampled] or list(top.values())
     rest = 1 - math.fsum(map(math.exp, top.values()))
     largest = min(math.exp(min(returned)), max(rest, _LEAST))
@@ -161,5 +167,5 @@ def _option_masses(
 
 
 def _bare_token(token: str) -> str:
-    """Return a token without surrounding white space, including the characters by which tokenizers represent it."""
+    """Return a token without surrounding white space or the characters that tokenizers use for it."""
     return token.lstrip("Ġ▁Ċ").strip()

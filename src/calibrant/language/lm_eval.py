@@ -1,4 +1,4 @@
-"""Multiple-choice samples of lm-evaluation-harness: the ``samples_TASK_DATE.jsonl`` that ``--log_samples`` writes."""
+"""Reads multiple-choice samples that lm-evaluation-harness writes with ``--log_samples``."""
 
 import json
 import math
@@ -12,24 +12,27 @@ import torch
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError, InputError
 
-_UNLIKELY = -9999.0  # what servers write for a missing log-probability
+_UNLIKELY = -9999.0  # the value that servers write for a missing log-probability
 
 
 def read_lm_eval(
     path: str | os.PathLike[str], *, normalize: Literal["none", "characters", "bytes"] = "none"
 ) -> Predictions:
-    """Return predictions over the answer options of a ``samples_TASK_DATE.jsonl`` of lm-evaluation-harness.
+    """Return predictions over the answer options from a ``samples_TASK_DATE.jsonl`` of lm-evaluation-harness.
 
-    The logits are the options' log-likelihoods; questions with fewer options are padded with −inf. The label is ``target``, an index
-    or an option's text. The feature ``id`` is ``doc_id``.
+    The logits are the options' log-likelihoods; questions with fewer options are padded with −inf. The label is ``target``, an
+    option's index or text. The feature ``id`` is ``doc_id``.
 
     Args:
-        path: JSON lines of a multiple-choice task.
-        normalize: Divide each log-likelihood by its option's number of "characters" or "bytes", as the harness's acc_norm and
-            acc_bytes do; "none".
+        path: A file with one JSON object per line, from a multiple-choice task.
+        normalize: Divide each log-likelihood by the option's number of "characters" or "bytes", as the harness does for
+            acc_norm and acc_bytes; "none" does not divide.
+
+    Returns:
+        One prediction per question.
 
     Raises:
-        FileFormatError: If a line, which is named, is no such sample.
+        FileFormatError: If a line is not such a sample; the error names the line.
 
     Examples:
         >>> import json
@@ -67,9 +70,9 @@ def read_lm_eval(
         label = _target_number(line, texts, as_index=as_index)
         if label is None:
             target = f"the target of doc_id {line['doc_id']}, {line['target']!r},"
-            raise FileFormatError(f"{file}: {target} is none of its options")
+            raise FileFormatError(f"{file}: {target} is not one of its options")
         labels.append(label)
-        # the space between question and option is no part of its length
+        # the space between question and option does not count
         own = [text.removeprefix(" ") for text in texts]
         sizes = [1 if normalize == "none" else len(one if normalize == "characters" else one.encode()) for one in own]
         logits[row, : len(values)] = torch.tensor(values, dtype=torch.float64) / torch.tensor(sizes).clamp_min(1)
@@ -92,7 +95,7 @@ def _sample(text: str, place: str) -> Sample:
         if not {"doc_id", "target"} <= line.keys() or not {str(greedy) for _, greedy in answers} <= {"True", "False"}:
             raise ValueError("another kind of sample")
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
-        expected = "no multiple-choice sample of lm-evaluation-harness (doc_id, target, arguments, filtered_resps)"
+        expected = "not a multiple-choice sample of lm-evaluation-harness (doc_id, target, arguments, filtered_resps)"
         remedy = "answers of generation tasks are for calibrant.language.verbalized"
         raise FileFormatError(f"{place}: {expected}; {remedy}") from error
     if len(values) != len(options) or len(set(options)) < max(2, len(options)):
@@ -103,9 +106,10 @@ def _sample(text: str, place: str) -> Sample:
 
 
 def _targets_are_indices(samples: list[Sample]) -> bool:
-    """Return whether targets that could be an option's index or its text, as 1 of the options "1" to "4", are indices.
+    """Return whether ambiguous targets, which could be an option's index or its text, are indices.
 
-    The log's own ``acc`` says whether the option of the largest likelihood is the target, which only one reading agrees with.
+    The target 1 is ambiguous if the options are "1" to "4". The log's own ``acc`` tells whether the option of the largest
+    likelihood is the target, and only one of the two readings agrees with it.
     """
     agreement = {True: 0, False: 0}
     for line, texts, values in samples:
@@ -118,7 +122,7 @@ def _targets_are_indices(samples: list[Sample]) -> bool:
 
 
 def _target_number(line: Mapping[str, Any], texts: list[str], *, as_index: bool) -> int | None:
-    """Return the number of the true option, given by its text or by its index (which comes first where ``as_index``)."""
+    """Return the number of the true option, given by its text or its index; ``as_index`` prefers the index."""
     target, names = str(line["target"]).strip(), [text.strip() for text in texts]
     by_text = names.index(target) if target in names else None
     by_index = int(target) if target.isdecimal() and int(target) < len(names) else None

@@ -1,4 +1,7 @@
-"""Metrics: frozen dataclasses that hold a configuration and are called on predictions."""
+"""Metrics of calibration, accuracy and ranking.
+
+Each metric is a frozen dataclass that holds its configuration and is called on predictions.
+"""
 
 from calibrant.metrics._base import MeanMetric, Metric, SumMetric
 from calibrant.metrics.calibration_error import ACE, ECE, MCE, TopLabelECE

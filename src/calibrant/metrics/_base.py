@@ -1,4 +1,7 @@
-"""Base classes of metrics: frozen dataclasses that hold a configuration and are called on predictions; binned errors among them."""
+"""Base classes of metrics.
+
+A metric is any function of predictions, a function of sums, a mean over rows, or a function of a table of bins.
+"""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
@@ -37,19 +40,19 @@ S = TypeVar("S", bound=Sum)
 
 @dataclass(frozen=True)
 class Metric(ABC):
-    """Base class of all metrics. The fields are the configuration, which the repr shows.
+    """Base class of all metrics; its fields are the configuration, which the repr shows.
 
     A subclass is a frozen dataclass that implements ``measure`` and sets the attributes below on the class. Subclass
-    ``MeanMetric`` for a mean over rows, ``SumMetric`` for any other function of a sum: both can be computed in parts and
-    merged. ``calibrant.testing.check_metric`` checks that a subclass behaves as every metric must.
+    ``MeanMetric`` for a mean over rows, and ``SumMetric`` for any other function of sums: both can be computed from parts of
+    the data. ``calibrant.testing.check_metric`` checks that a subclass keeps the promises of every metric.
 
     Attributes:
         better: "lower" unless a subclass says "higher", or "zero" for a signed statistic, which is best at 0.
-        bounds: Smallest and largest value; of an error 0 and 1.
+        bounds: Smallest and largest possible value; (0, 1) for an error.
         notion: Which calibration it measures ("confidence", "top-label", "classwise", "canonical"), or "accuracy",
             "proper score" …
         cite: The publication that defines it.
-        needs_classes: Whether it needs the probabilities of all classes; if so, it refuses top-label pairs.
+        needs_classes: Whether it needs the probabilities of all classes. If so, it rejects pairs, which hold confidences only.
 
     Examples:
         >>> from dataclasses import dataclass
@@ -71,14 +74,15 @@ class Metric(ABC):
     needs_classes: ClassVar[bool] = False
 
     def __call__(self, data: Any, labels: Any = None) -> float:
-        """Return the metric.
+        """Return the value of the metric.
 
         Args:
             data: Labelled predictions or pairs; or logits (N, K), with ``labels``.
-            labels: (N,) integers in [0, K), or None.
+            labels: (N,) integers in [0, K) for logits, or None.
 
         Raises:
-            InputError: If the data are not valid, are pairs where all classes are needed, or hold no row of positive weight.
+            InputError: If the data are invalid, hold no row of positive weight, or are pairs although the metric needs the
+                probabilities of all classes.
 
         Examples:
             >>> from calibrant.metrics import ECE
@@ -88,7 +92,7 @@ class Metric(ABC):
         return self.measure(self.check(data if labels is None else Predictions.from_logits(data, labels)))
 
     def check(self, data: Data) -> Any:
-        """Return the rows of positive weight of ``data``, if this metric can measure them."""
+        """Return the rows of ``data`` that have a positive weight, or raise if this metric cannot measure them."""
         return (require_predictions if self.needs_classes else require_rows)(data, what=self)
 
     @abstractmethod
@@ -105,12 +109,12 @@ class Metric(ABC):
 
         Args:
             rows: Predictions or pairs; if they have groups, the groups are the independent units.
-            level: Nominal coverage.
-            draws: Sets of gaps drawn for the limit if calibrated of a binned error of rows in groups.
-            seed: Same seed, same interval.
+            level: Nominal coverage, in (0, 1).
+            draws: Number of simulated sets of gaps; used only for a binned error of rows in groups.
+            seed: Seed of the simulation; the same seed gives the same interval.
 
         Raises:
-            NoIntervalError: If no method is known to have the nominal coverage, or there are too few data.
+            NoIntervalError: If no method is known to have the nominal coverage, or there are too few rows.
         """
         raise self._unknown()
 
@@ -119,12 +123,12 @@ class Metric(ABC):
 
         Args:
             rows: Predictions or pairs that ``check`` has returned.
-            level: The band holds the central fraction ``level`` of the values.
-            draws: Label sets drawn.
-            seed: Same seed, same band.
+            level: The fraction of simulated values inside the band, in (0, 1).
+            draws: Number of simulated label sets.
+            seed: Seed of the simulation; the same seed gives the same band.
 
         Raises:
-            NoIntervalError: For rows in groups, of which only binned errors are known.
+            NoIntervalError: For rows in groups; only binned errors have a band for them.
         """
         require_ungrouped(rows.groups, what=self)
         generator = torch.Generator().manual_seed(seed)
@@ -132,14 +136,14 @@ class Metric(ABC):
         return band_of(torch.tensor(values, dtype=torch.float64), level=level)
 
     def _unknown(self) -> NoIntervalError:
-        expected = "a metric that is a mean over rows or knows its interval"
-        got = f"{shown(self, most=200)}, for which none is known to cover"
+        expected = "a metric that is a mean over rows or has an interval of its own"
+        got = f"{shown(self, most=200)}, for which no interval with the nominal coverage is known"
         return NoIntervalError(expected, got, "compare it with null_band")
 
 
 @dataclass(frozen=True)
 class SumMetric(Metric, Generic[S]):
-    """A metric that is a function of a sum: states of batches, processes and machines are added.
+    """A metric that is a function of sums over rows, so that the states of batches, processes and machines can be added.
 
     Examples:
         >>> from dataclasses import dataclass
@@ -160,7 +164,7 @@ class SumMetric(Metric, Generic[S]):
 
     @abstractmethod
     def state(self, rows: Any) -> S:
-        """Return the state (sums) of ``rows``: predictions or pairs that ``check`` has returned, or a part of such."""
+        """Return the sums over ``rows``, which are (a part of) the predictions or pairs that ``check`` has returned."""
 
     @abstractmethod
     def value(self, state: S) -> float:
@@ -171,25 +175,27 @@ class SumMetric(Metric, Generic[S]):
         return self.value(self.state(rows))
 
     def interval_of(self, state: S, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
-        """Return the interval from a state of independent rows.
+        """Return the confidence interval computed from a state of independent rows.
 
         Raises:
-            NoIntervalError: If none is known to follow from it.
+            NoIntervalError: If the state does not determine an interval with the nominal coverage.
         """
         raise self._unknown()
 
     def null_of(self, state: S, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
-        """Return the band of the metric if calibrated from a state of independent rows.
+        """Return the range of the metric for a calibrated model, computed from a state of independent rows.
 
         Raises:
-            NoIntervalError: If it does not follow from it.
+            NoIntervalError: If the state does not determine this range.
         """
         raise self._unknown()
 
 
 @dataclass(frozen=True)
 class MeanMetric(SumMetric[MeanSums]):
-    """A metric that is the mean of one number per row; subclasses implement ``rows``. Intervals and tests work for all of them.
+    """A metric that is the mean of one number per row.
+
+    Subclasses implement ``rows``; confidence intervals and paired tests then need no further code.
 
     Examples:
         >>> from dataclasses import dataclass
@@ -206,14 +212,14 @@ class MeanMetric(SumMetric[MeanSums]):
 
     @abstractmethod
     def rows(self, data: Any) -> Tensor:
-        """Return the float64 numbers (N,) whose mean, weighted by the weights of ``data`` if any, is the metric."""
+        """Return float64 numbers (N,); their mean, weighted if ``data`` has weights, is the metric."""
 
     def excess(self, data: Any) -> Excess | None:
-        """Return what the rows could be for every label; None where that is not known."""
+        """Return the numbers that the rows would have for every other label, or None if these are not known."""
         return None
 
     def state(self, rows: Any) -> MeanSums:
-        """Return the sums that the mean and its interval follow from."""
+        """Return the sums from which the mean and its interval are computed."""
         return MeanSums.of(self.rows(rows), rows, self.excess(rows))
 
     def value(self, state: MeanSums) -> float:
@@ -226,30 +232,30 @@ class MeanMetric(SumMetric[MeanSums]):
         return float(numbers.mean(dtype=torch.float64) if weight is None else numbers.double() @ weight / weight.sum())
 
     def interval_of(self, state: MeanSums, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
-        """Return Wilson's interval of a proportion, and of any other mean Student's t corrected for skewness.
+        """Return Wilson's interval for a proportion, and Student's t corrected for skewness for any other mean.
 
         Raises:
-            NoIntervalError: For few wrong decisions, and for an infinite value.
+            NoIntervalError: If there are too few wrong decisions, or the mean is infinite.
         """
         return state.interval(self, level=level)
 
     def interval(self, rows: Any, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
-        """Return the interval of the mean; groups are the independent units.
+        """Return the confidence interval of the mean; if there are groups, they are the independent units.
 
         Raises:
-            NoIntervalError: For few wrong decisions or groups, and for an infinite value.
+            NoIntervalError: If there are too few wrong decisions or groups, or the mean is infinite.
         """
         return rows_interval(self.rows(rows), rows, what=self, level=level, excess=self.excess)
 
 
 @dataclass(frozen=True, eq=False)
 class KeptRows:
-    """Confidence and correctness of every row: the state of metrics that need all rows in order; nine bytes a row.
+    """Confidence and correctness of every row, the state of metrics that need all rows sorted; nine bytes per row.
 
     Args:
         p: (N,) float64 confidences.
-        y: (N,) bool, whether the decision is right.
-        weight: (N,) float64, or None.
+        y: (N,) bool, whether the decision is correct.
+        weight: (N,) float64 weights, or None.
     """
 
     p: Tensor
@@ -258,7 +264,7 @@ class KeptRows:
 
     @classmethod
     def of(cls, data: Data) -> "KeptRows":
-        """Return those of ``data``."""
+        """Return the confidence, correctness and weight of every row of ``data``."""
         return cls(data.confidence, data.correct, data.weights)
 
     def __add__(self, other: "KeptRows") -> "KeptRows":
@@ -267,7 +273,7 @@ class KeptRows:
         return KeptRows(torch.cat([self.p, other.p]), torch.cat([self.y, other.y]), weight)
 
     def by_confidence(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the distinct confidences (M,), ascending, with Σ w and Σ w y of the rows of each."""
+        """Return the distinct confidences (M,), ascending, with the sums Σ w and Σ w y (M,) over the rows of each."""
         values, code = torch.unique(self.p, return_inverse=True)
         w = torch.ones_like(self.p) if self.weight is None else self.weight
         mass, right = (torch.bincount(code, weights=one, minlength=len(values)) for one in (w, w * self.y))
@@ -276,7 +282,7 @@ class KeptRows:
 
 @dataclass(frozen=True)
 class RankedMetric(SumMetric[KeptRows]):
-    """A metric that is a function of the confidences and correct decisions of all rows."""
+    """A metric that is a function of the confidence and correctness of every row."""
 
     notion = "confidence"
 
@@ -287,9 +293,9 @@ class RankedMetric(SumMetric[KeptRows]):
 
 @dataclass(frozen=True)
 class BinnedMetric(SumMetric[BinTable | KeptRows]):
-    """A metric that is a function of a bin table: of confidences and correct decisions, in the bins of ``binning``.
+    """A metric that is a function of a table with the confidences and correct decisions in each bin of ``binning``.
 
-    The value, the interval and the limit if calibrated are all computed from that table.
+    The value, its interval, and the limit that a calibrated model stays below are all computed from that table.
     """
 
     binning: Binning = field(default=EqualWidth(15))
@@ -300,7 +306,7 @@ class BinnedMetric(SumMetric[BinTable | KeptRows]):
         object.__setattr__(self, "binning", as_binning(self.binning))
 
     def gap_factor(self, table: BinTable) -> float | None:
-        """Return a of a metric a Σ_b weight_b |gap_b|, which has an interval and a limit in closed form; None for any other."""
+        """Return a if the metric is a Σ_b weight_b |gap_b|, whose interval has a closed form; otherwise None."""
         return None
 
     @abstractmethod
@@ -313,7 +319,7 @@ class BinnedMetric(SumMetric[BinTable | KeptRows]):
         return BinnedRows(self.binning.assign(p, weight=data.weights), p, data.correct, self.binning.bins, data.weights)
 
     def table(self, data: Any) -> BinTable:
-        """Return the bin table of rows that are all there; of predictions in bins of equal width it is made once."""
+        """Return the bin table of complete data; for predictions in bins of equal width it is computed once and kept."""
         binning = self.binning
         if not isinstance(binning, EqualWidth) or not isinstance(data, Predictions):
             return binning.table(data.confidence, data.correct, weight=data.weights)
@@ -329,10 +335,10 @@ class BinnedMetric(SumMetric[BinTable | KeptRows]):
         return table
 
     def grouped_table(self, data: Any) -> BinTable:
-        """Return the bin table with what the groups of ``data``, if there are any, add to the bins' gaps.
+        """Return the bin table, with the covariance of the gaps between groups if ``data`` has groups.
 
         Raises:
-            NoIntervalError: For fewer than ten groups, or too many.
+            NoIntervalError: If there are fewer than ten groups, or more than memory allows.
         """
         table = self.table(data)
         if data.groups is None:
@@ -342,12 +348,12 @@ class BinnedMetric(SumMetric[BinTable | KeptRows]):
         return replace(table, groups=GroupedGaps(self.gap_sums(data, design), design.clusters.degrees))
 
     def gap_sums(self, data: Any, design: Design) -> Tensor:
-        """Return the sums S (G, B) of the groups' weighted residuals."""
+        """Return the weighted residuals summed over each of G groups and B bins, (G, B)."""
         rows = self.cells(data)
         return design.sums(rows.bins, [(slice(None), rows.index, rows.residual)])
 
     def state(self, rows: Any) -> BinTable | KeptRows:
-        """Return the bin table; for equal-mass bins, whose edges depend on all data, the rows."""
+        """Return the bin table or, for equal-mass bins, whose edges depend on all data, the rows themselves."""
         return KeptRows.of(rows) if isinstance(self.binning, EqualMass) else self.table(rows)
 
     def table_of(self, state: BinTable | KeptRows) -> BinTable:
@@ -363,7 +369,7 @@ class BinnedMetric(SumMetric[BinTable | KeptRows]):
         return float(self.errors(self.table(rows)))
 
     def null_of(self, state: BinTable | KeptRows, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
-        """Return the band of the metric if calibrated, from a state; of groups from drawn gaps."""
+        """Return the range of the metric for a calibrated model, from a state; groups need simulated gaps."""
         table = self.table_of(state)
         if table.groups is not None:
             return band_of(self.errors(calibrated_groups(table, table.groups, draws=draws, seed=seed)), level=level)
@@ -374,10 +380,10 @@ class BinnedMetric(SumMetric[BinTable | KeptRows]):
     def interval_of(
         self, state: BinTable | KeptRows, *, level: float = 0.95, draws: int = 1000, seed: int = 0
     ) -> Interval:
-        """Return the interval of the error in these bins, from a state.
+        """Return the confidence interval of the error in these bins, from a state.
 
         Raises:
-            NoIntervalError: If none is known to cover.
+            NoIntervalError: If no interval with the nominal coverage is known.
         """
         table = self.table_of(state)
         if self.gap_factor(table) is None:
@@ -386,27 +392,28 @@ class BinnedMetric(SumMetric[BinTable | KeptRows]):
         return error_interval(table, gate, level=level)
 
     def null_band(self, rows: Any, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
-        """Return the mean and the central range of the metric if calibrated, from its table; of groups from drawn gaps.
+        """Return the mean and the central range of the metric for a calibrated model, from the bin table.
 
         Raises:
-            NoIntervalError: For fewer than ten groups, or too many.
+            NoIntervalError: If there are fewer than ten groups, or more than memory allows.
         """
         return self.null_of(self.grouped_table(rows), level=level, draws=draws, seed=seed)
 
     def interval(self, rows: Any, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
-        """Return the interval of the error in these bins.
+        """Return the confidence interval of the error in these bins.
 
         Raises:
-            NoIntervalError: If none is known to cover; for fewer than ten groups, or too many.
+            NoIntervalError: If no interval with the nominal coverage is known, or there are fewer than ten groups, or more
+                than memory allows.
         """
         return self.interval_of(self.grouped_table(rows), level=level, draws=draws, seed=seed)
 
 
 def require_fixed_edges(binning: Binning) -> None:
-    """Raise for equal-mass bins within classes, whose edges depend on all data: parts cannot be added.
+    """Check that tables of parts of the data can be added.
 
     Raises:
-        InputError: Then.
+        InputError: For equal-mass bins, whose edges depend on all data.
     """
     if isinstance(binning, EqualMass):
         raise InputError("equal-width bins to merge", f"{binning}", "call the metric on all rows")

@@ -18,13 +18,14 @@ from calibrant.statistics.binned import BinnedRows
 class ECE(BinnedMetric):
     """Expected calibration error Σ_b |B_b|/N · |accuracy − confidence| of the top label.
 
-    The plug-in estimate is biased upward: on a finite sample a perfectly calibrated model does not score 0. Compare it with
-    ``statistics.null_band``; ``statistics.interval`` returns an interval with the nominal coverage.
+    The estimate is biased upward: on a finite sample a perfectly calibrated model does not score 0. Compare the value with
+    ``statistics.null_band``, which returns the values that a calibrated model would have. ``statistics.interval`` returns a
+    confidence interval.
 
     Args:
         binning: ``EqualWidth(15)`` (the papers' ECE) or ``EqualMass(15)`` (AdaECE, ECE-EM); an integer is a number of
             equal-width bins.
-        norm: 1, or 2 for the RMS calibration error (Σ_b |B_b|/N · gap²)^½, which has no interval.
+        norm: 1, or 2 for the root-mean-square calibration error (Σ_b |B_b|/N · gap²)^½, for which no interval is known.
 
     Examples:
         >>> from calibrant import Predictions
@@ -45,7 +46,7 @@ class ECE(BinnedMetric):
             raise refuse("norm 1 or 2", shown(self.norm), "choose one of them")
 
     def gap_factor(self, table: BinTable) -> float | None:
-        """Return 1; None for norm 2."""
+        """Return 1, or None for norm 2."""
         return 1.0 if self.norm == 1 else None
 
     def errors(self, table: BinTable) -> Tensor:
@@ -57,7 +58,7 @@ class ECE(BinnedMetric):
 class MCE(BinnedMetric):
     """Maximum calibration error: the largest |accuracy − confidence| of a non-empty bin.
 
-    Often the bin holds a handful of samples: read the value with the counts.
+    The bin with the largest gap often holds only a few samples, so look at its count as well.
 
     Args:
         binning: As in ``ECE``.
@@ -105,11 +106,11 @@ class ACE(BinnedMetric):
 class TopLabelECE(BinnedMetric):
     """Σ_k Σ_b |B_kb|/N · |accuracy − confidence|, where B_kb are the rows predicted as class k with confidence in bin b.
 
-    Stronger than ECE, in which over-confidence in one predicted class can cancel under-confidence in another. With K · B
-    bins the plug-in estimate is more biased than that of ECE: compare it with the value expected if calibrated.
+    It detects more than the ECE, in which over-confidence in one predicted class can cancel under-confidence in another. With
+    K · B bins the estimate is more biased than the ECE; compare it with ``statistics.null_band``.
 
     Args:
-        binning: Bins of the confidence; equal-mass bins are made within each predicted class.
+        binning: Bins of the confidence, as in ``ECE``; equal-mass bins are formed within each predicted class.
 
     Examples:
         >>> from calibrant import Pairs
@@ -140,7 +141,9 @@ class TopLabelECE(BinnedMetric):
         """
         predicted, weight = data.predicted, data.weights
         if predicted is None:
-            raise InputError("pairs with predicted classes", "bare pairs", "make them with from_top_label")
+            raise InputError(
+                "pairs with predicted classes", "pairs without them", "make them with Pairs.from_top_label"
+            )
         classes = data.classes if isinstance(data, Predictions) else int(predicted.max()) + 1
         p, bins = data.confidence, self.binning.bins
         if isinstance(self.binning, EqualMass):

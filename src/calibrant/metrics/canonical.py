@@ -1,4 +1,7 @@
-"""The error of the whole probability vector, as a mean over rows: the largest mean of ⟨v, y − p⟩ over directions v(p)."""
+"""The calibration error of the whole probability vector.
+
+It is estimated as a mean of ⟨v, y − p⟩ over rows, with a direction v that depends on p and on other rows only.
+"""
 
 import math
 from dataclasses import dataclass, replace
@@ -15,25 +18,27 @@ from calibrant.statistics.design import require_ungrouped
 from calibrant.statistics.losses import rows_interval
 from calibrant.statistics.means import Interval, normal_quantile
 
-_ENDS = (0.1, 0.2, 0.35, 0.55, 0.75)  # of the blocks, as shares of the rows
-_SLOPE = 1.0  # rows of ridge on the common slope, the one parameter that nearly all models need
+_ENDS = (0.1, 0.2, 0.35, 0.55, 0.75)  # where blocks end, as fractions of the rows
+_SLOPE = 1.0  # ridge penalty on the common slope, in rows; small, because nearly all models need this parameter
 
 
 @dataclass(frozen=True)
 class CanonicalError(Metric):
-    """E ‖E[y | p] − p‖_q, q = 1 or 2: how far the whole probability vector is from the class frequencies where it is given.
+    """Lower bound on E ‖E[y | p] − p‖_q: the mean distance of the predicted probabilities from the class frequencies given them.
 
-    ‖c − p‖_q is the largest ⟨v, c − p⟩ over v of dual norm ≤ 1, and E[y | p] = c, so E ⟨v(p), y − p⟩ is at most the error for every
-    v that depends on p and other rows alone. Here v is the dual vector of ĉ − p, sign(ĉ − p) for q = 1 and (ĉ − p) / ‖ĉ − p‖ for
-    q = 2, for a recalibration ĉ fitted on rows before the row's block, in random order. ĉ has a slope and a bias for each class, after a
-    common slope, so what lies beyond these is missed: the value is a lower bound, near the error where they describe it, and a
-    negative one says that no error was found. As a mean over rows it has a lower confidence limit, which lies below the error
-    whatever ĉ is; nothing is known of how much larger the error is, so that its interval ends at the largest possible one.
+    With c = E[y | p], ‖c − p‖_q is the largest ⟨v, c − p⟩ over all v of dual norm ≤ 1. So E ⟨v(p), y − p⟩ is at most the error
+    for every v that depends only on p and on other rows. Here v is the dual vector of ĉ − p: sign(ĉ − p) for q = 1 and
+    (ĉ − p) / ‖ĉ − p‖ for q = 2. The recalibrated probabilities ĉ come from a map with one common slope, and a slope and a bias
+    for each class. The rows are put in random order and split into blocks; ĉ of a block is fitted on all earlier blocks.
+
+    Miscalibration of any other form is missed, so the value is a lower bound, close to the error if the map describes it. A
+    negative value means that no error was found. The interval's lower end is a confidence limit that is valid whatever ĉ is.
+    How much larger the error is cannot be known, so the upper end is the largest possible error.
 
     Args:
-        norm: q.
-        part: "all"; "over": rows of which ĉ gives the decision less than p does, so that they are over-confident; "under": the others.
-            The two add up to "all".
+        norm: q, 1 or 2.
+        part: "all"; "over" for rows whose decision ĉ gives less probability than p does (they are over-confident); "under"
+            for the other rows. The values of "over" and "under" add up to that of "all".
 
     Examples:
         >>> from calibrant import Predictions
@@ -48,7 +53,7 @@ class CanonicalError(Metric):
     norm: Literal[1, 2] = 1
     part: Literal["all", "over", "under"] = "all"
 
-    better = "zero"  # an estimate may be negative, the error is not
+    better = "zero"  # an estimate can be negative, although the error cannot
     bounds = (-2.0, 2.0)
     notion = "canonical"
     cite = "Berta et al. 2026"
@@ -65,31 +70,27 @@ class CanonicalError(Metric):
             InputError: For a single row.
         """
         if len(rows) < 2:
-            raise refuse(f"at least two rows for {self}", "one", "measure on more rows")
+            raise refuse(f"at least two rows for {self}", "one", "use more rows")
         return float(self.rows(rows) @ rows.row_weights / rows.row_weights.sum())
 
     def rows(self, data: Predictions) -> Tensor:
-        """Return ⟨v, y − p⟩ of each row (N,), whose mean is the value.
-
-        Args:
-            data: Labelled, with all classes.
-        """
+        """Return ⟨v, y − p⟩ (N,) of the rows of labelled predictions; their mean is the metric."""
         p, direction = self._directions(data)
         at_label = direction.gather(1, data.require_labels()[:, None])[:, 0]
         found: Tensor = at_label - (direction * p).sum(dim=1)
         return found
 
     def interval(self, rows: Predictions, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
-        """Return the lower confidence limit of the error, and as the other end the largest error that is possible, 2^(1/q).
+        """Return the interval from the lower confidence limit of the error to the largest possible error, 2^(1/q).
 
         Raises:
-            NoIntervalError: For few wrong decisions, or groups.
+            NoIntervalError: If there are too few wrong decisions or groups.
         """
         found = rows_interval(self.rows(rows), rows, what=self, level=level)
         return replace(found, high=2 ** (1 / self.norm), method=f"lower bound: {found.method}")
 
     def null_band(self, rows: Predictions, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
-        """Return the central range of a calibrated model: of a mean with mean 0 and the variance that p states.
+        """Return the central range for a calibrated model: normal, with mean 0 and the variance that p implies.
 
         Raises:
             NoIntervalError: For rows in groups.
@@ -115,17 +116,17 @@ class CanonicalError(Metric):
         if self.part != "all":
             over = gap.gather(1, predictions.predicted[:, None]) < 0
             direction = torch.where(over == (self.part == "over"), direction, 0.0)
-        # the first block only teaches: the mean is over the others
+        # the first block is used for fitting only; the mean is over the other blocks
         measured = weight * (block > 0)
         return p, direction * (float(weight.sum()) / max(float(measured.sum()), torch.finfo(torch.float64).tiny))
 
 
 def recalibrated_in_blocks(predictions: Predictions) -> tuple[Tensor, Tensor, Tensor]:
-    """Return p and ĉ, (N, K) each, and the block (N,) of each row, of which block 0 is not recalibrated.
+    """Return p and ĉ, (N, K) each, and the block (N,) of each row; rows of block 0 are not recalibrated.
 
-    Blocks at random, each fitted on the ones before: then ⟨v, y − p⟩ of a row has mean 0 given all earlier rows if the model is
-    calibrated, and the variances add up. Where folds are evaluated on each other, their sums are correlated: the standard deviation of the
-    mean was up to 1.45 times what the rows show. Groups lie in one block, since their rows are alike.
+    Blocks are random, and each is recalibrated by a fit on the earlier ones. If the model is calibrated, ⟨v, y − p⟩ of a row then
+    has mean 0 given all earlier rows, so the variances of the rows add up. Cross-validation would correlate the folds' sums: the
+    standard deviation of the mean was up to 1.45 times the one computed from the rows. A group's rows share a block.
     """
     labels, p, weight = predictions.require_labels(), predictions.float64_probs(), _scaled_weights(predictions)
     groups = predictions.groups
@@ -150,14 +151,14 @@ def _scaled_weights(predictions: Predictions) -> Tensor:
 def _vector_scaled(p: Tensor, labels: Tensor, weight: Tensor, new: Tensor) -> Tensor:
     """Return softmax((1 + t + u_k) x_k + b_k) of rows ``new`` (M, K), fitted on rows ``p`` (N, K); x = log((1 − ε) p + ε / K).
 
-    The log-loss plus ridges is convex; ridges of K rows on each u_k and b_k are those of structured vector scaling (Berta et al. 2025),
-    and ε = 1 / (N + 1) bounds what one saturated row can do.
+    The log-loss with ridge penalties is convex. Penalties worth K rows on each u_k and b_k are those of structured vector scaling
+    (Berta et al. 2025), and ε = 1 / (N + 1) limits the influence of a single saturated row.
     """
     from scipy.optimize import minimize
 
     mass, classes = float(weight.sum()), p.shape[1]
     share = 1 / (mass + 1)
-    # (K, N): a softmax over few classes is vector code only where the rows are neighbours
+    # (K, N): a softmax over few classes is vectorised only if the rows are contiguous
     x, fresh = (((1 - share) * part + share / classes).log().T.contiguous() for part in (p, new))
 
     def logits(theta: Tensor, inputs: Tensor) -> Tensor:

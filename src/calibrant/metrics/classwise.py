@@ -25,9 +25,9 @@ _MOST_COPIED = 1 << 22
 class ClasswiseECE(BinnedMetric):
     """(1/K) Σ_k Σ_b |B_bk|/N · |frequency − probability|, over all N rows and all K classes.
 
-    Mukhoti et al. (2020) print the sum to K − 1, a misprint: their code averages over all classes. Probabilities of 0 are
-    included (in the first bin), and so are classes absent from the labels. Of two classes both have the same error, up to
-    probabilities on an edge: intervals and limits are then the means of those of each class's event, which count rows once.
+    Mukhoti et al. (2020) print a sum up to K − 1, which is a misprint: their code averages over all classes. Probabilities of 0
+    are included (in the first bin), and so are classes absent from the labels. With two classes, both have the same error
+    except for probabilities on a bin edge; intervals and limits are then means over the two classes, so that no row counts twice.
 
     Args:
         binning: As in ``ECE``.
@@ -63,9 +63,9 @@ class ClasswiseECE(BinnedMetric):
         return self.table(rows)
 
     def signed(self, data: Predictions, table: BinTable) -> Powers:
-        """Return what the interval needs beside the ``table`` of all rows: moments of each row's Σ_k ± (p_k − y_k), which add.
+        """Return moments of each row's Σ_k ± (p_k − y_k), which the interval needs in addition to the ``table`` of all rows.
 
-        The signs are those of the gaps of its bins. How the classes of a row vary together is in no table.
+        The signs are those of the gaps of the row's bins. The table does not contain how the classes of a row vary together.
         """
         sign, labels = torch.cat([torch.sign(table.gap), table.gap.new_zeros(1)]), data.require_labels()
         signed = torch.empty(len(data), dtype=torch.float64, device=labels.device)
@@ -75,7 +75,7 @@ class ClasswiseECE(BinnedMetric):
         return Powers.of(signed, data.weights)
 
     def null_of(self, state: BinTable | KeptRows, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
-        """Return the band of the metric if calibrated."""
+        """Return the range of the metric for a calibrated model, from a state."""
         table = self.table_of(state)
         how: Any = {"level": level, "draws": draws, "seed": seed}
         if self.gap_factor(table) == 0.5:
@@ -91,7 +91,7 @@ class ClasswiseECE(BinnedMetric):
         seed: int = 0,
         signed: Powers | None = None,
     ) -> Interval:
-        """Return the interval; of more than two classes and independent rows with ``signed`` of the same rows."""
+        """Return the confidence interval; for more than two classes and independent rows it needs ``signed`` of these rows."""
         table = self.table_of(state)
         how: Any = {"level": level, "draws": draws, "seed": seed}
         if self.gap_factor(table) == 0.5:
@@ -108,25 +108,25 @@ class ClasswiseECE(BinnedMetric):
         """Return the interval of the error in these bins; if there are groups, they are the independent units.
 
         Raises:
-            NoIntervalError: For fewer than ten groups, or too many.
+            NoIntervalError: If there are fewer than ten groups, or more than memory allows.
         """
         table = self.grouped_table(rows)
         signed = self.signed(rows, table) if table.groups is None and rows.classes > 2 else None
         return self.interval_of(table, level=level, draws=draws, seed=seed, signed=signed)
 
     def table(self, data: Predictions) -> BinTable:
-        """Return the bins of all classes as one table (K · B), which is made once."""
+        """Return the bins of all classes as one table (K · B), which is computed once and kept."""
         if self not in data.sums:
             data.sums[self] = self._made_table(data)
         table: BinTable = data.sums[self]
         return table
 
     def gap_sums(self, data: Predictions, design: Design) -> Tensor:
-        """Return the sums S (G, K · B) of the groups' weighted residuals."""
+        """Return the weighted residuals summed over each of G groups and K · B bins, (G, K · B)."""
         return design.sums(data.classes * self.binning.bins, self._residuals(data))
 
     def _residuals(self, data: Predictions) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Yield blocks of rows with cells (n, …) and what each adds to Σ (p − y) of the cell."""
+        """Yield blocks of rows with cells (n, …) and the amounts that each row adds to Σ (p − y) of its cells."""
         labels = data.require_labels()
         for rows, p, cell in self._cells(data):
             yield rows, cell, p
@@ -148,7 +148,7 @@ class ClasswiseECE(BinnedMetric):
             if weight is not None:
                 w = weight[rows, None]
                 columns = [w * once, w * p, w * y, *(w * w * column for column in columns)]
-            home = (cell % (size + 1)).reshape(-1)  # what is in no bin goes to the end
+            home = (cell % (size + 1)).reshape(-1)  # −1 (in no bin) becomes the extra cell at the end
             for total, column in zip(sums, columns, strict=True):
                 total.index_add_(0, home, column.reshape(-1))
         sums = sums[:, :size]
@@ -161,7 +161,7 @@ class ClasswiseECE(BinnedMetric):
         bins, classes = self.binning.bins, data.classes
         offset = torch.arange(classes, device=data.logits.device) * bins
         columns = None
-        if isinstance(self.binning, EqualMass):  # its bins need a whole column at a time
+        if isinstance(self.binning, EqualMass):  # equal-mass edges depend on a whole column
             pairs, weight = (data.one_vs_rest(k).p for k in range(classes)), data.weights
             columns = torch.stack([self.binning.assign(p, weight=weight).int() for p in pairs], dim=1)
         for rows in row_chunks(len(data), classes):

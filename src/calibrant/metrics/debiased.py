@@ -1,4 +1,4 @@
-"""The debiased calibration error: the root of a mean squared gap less its sampling bias."""
+"""The debiased calibration error: the square root of the mean squared gap minus its sampling bias."""
 
 from dataclasses import dataclass
 
@@ -13,8 +13,8 @@ from calibrant.statistics.design import require_ungrouped
 from calibrant.statistics.enough import check_enough_errors
 from calibrant.statistics.means import Interval, normal_quantile
 
-FEWEST_BINS = 5.0  # effective number of bins in the noise; with fewer, a small square is far from normal
-CLEAR = 4.0  # with fewer bins the square must exceed 0 by this many half-widths of its interval
+FEWEST_BINS = 5.0  # effective number of bins that contribute noise; with fewer, a small square is far from normal
+CLEAR = 4.0  # with fewer bins, the square must exceed 0 by this many half-widths of its interval
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class DebiasedECE(BinnedMetric):
     """√max(0, Σ_b |B_b|/N · (gap_b² − a_b (1 − a_b) / (n_b − 1))), with a_b the accuracy and n_b the rows of bin b.
 
     The expectation of gap_b² is the true squared gap plus the variance of a_b, of which the subtracted term is an unbiased
-    estimate. Bins of a single row, whose variance cannot be estimated, are left out. The root of the unbiased square is not unbiased:
-    near 0 it is still too high on average.
+    estimate. Bins of a single row, whose variance cannot be estimated, are left out. The root of the unbiased square is itself
+    biased: near 0 it is too high on average.
 
     Args:
         binning: As in ``ECE``.
@@ -40,16 +40,17 @@ class DebiasedECE(BinnedMetric):
     cite = "Kumar et al. 2019"
 
     def errors(self, table: BinTable) -> Tensor:
-        """Return the rooted error (…) of tables (…, B)."""
+        """Return the square root of the debiased squared error (…) of tables (…, B)."""
         return squared_error(table).clamp_min(0).sqrt()
 
     def interval_of(
         self, state: BinTable | KeptRows, *, level: float = 0.95, draws: int = 1000, seed: int = 0
     ) -> Interval:
-        """Return the root of a normal interval of the squared error.
+        """Return the square root of a normal interval of the squared error.
 
         Raises:
-            NoIntervalError: For rows in groups, few wrong decisions, and where few bins decide a square near 0.
+            NoIntervalError: If rows are in groups, there are too few wrong decisions, or the square is near 0 and rests on
+                few bins.
         """
         table, z = self.table_of(state), normal_quantile((1 + level) / 2)
         require_ungrouped(table.groups, what=self)
@@ -65,12 +66,12 @@ class DebiasedECE(BinnedMetric):
         shared = noise.sum().square() / noise.square().sum().clamp_min(1e-300)
         if bool((square < CLEAR * z * error) & (shared < FEWEST_BINS)):
             raise NoIntervalError(
-                "a squared error well above chance, or one that many bins share",
+                "a squared error well above chance, or one that many bins contribute to",
                 f"neither for {self!r}",
-                "use the interval of ECE(), or measure on more rows",
+                "use the interval of ECE(), or more rows",
             )
-        # A larger square varies more: by 4 c for each unit, spread evenly over the bins. So the upper end lies x higher with
-        # x = z √(error² + 4 c x), where what was seen is the least likely; with the error alone it lay too low for few rows.
+        # A larger square has a larger variance: 4 c more per unit, if spread evenly over the bins. So the upper end is x higher,
+        # where x = z √(error² + 4 c x) makes the observed value just unlikely enough. Without 4 c x it was too low for few rows.
         slope = 2 * z**2 * float((part * noise).sum())
         above = slope + (slope**2 + (z * error).square()).sqrt()
         low, high = (float(end.clamp(0, 1).sqrt()) for end in (square - z * error, square + above))

@@ -1,4 +1,4 @@
-"""Scores of decisions and of probabilities: accuracy, log-loss, Brier score, entropy, and what of them is calibration."""
+"""Accuracy, log-loss, Brier score and entropy, and the parts of a score that are calibration and refinement."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ class Error(MeanMetric):
 
 @dataclass(frozen=True)
 class _LabelLoss(MeanMetric):
-    """A mean loss, of which it is known what every label would cost."""
+    """A mean loss that can be computed for every possible label, not only for the true one."""
 
     notion = "proper score"
     needs_classes = True
@@ -68,16 +68,16 @@ class _LabelLoss(MeanMetric):
         """Return the loss (n, K) of each label, from log-probabilities (n, K)."""
 
     def excess(self, data: Predictions) -> Excess:
-        """Return what the rows can be, in row chunks."""
+        """Return the losses that the rows would have for every label, in chunks of rows."""
         parts = []
         for rows in row_chunks(len(data), data.classes):
-            # column by column, so that sums over few classes are vector code
+            # column-major, so that sums over few classes are vectorised
             logs = data.log_probs_in(rows).T.contiguous().T
             loss = self.of_labels(logs)
             least = loss.amin(dim=1)
             above, p = loss.sub_(least[:, None]), logs.exp()
             most = above.amax(dim=1)
-            above.masked_fill_(logs == -inf, 0.0)  # a label of probability 0 is not expected
+            above.masked_fill_(logs == -inf, 0.0)  # a label of probability 0 contributes nothing to the expectation
             expected = p.mul_(above)
             parts.append(torch.stack([least, expected.sum(dim=1), (expected * above).sum(dim=1), most]))
         return Excess(*torch.cat(parts, dim=1))
@@ -99,11 +99,11 @@ class NLL(_LabelLoss):
     def rows(self, data: Predictions) -> Tensor:
         """Return −log p of the label (N,)."""
         rows: Tensor = data.nll
-        # one pass over the rows in the usual case: the sum is finite only if every row is
+        # a finite sum proves that every row is finite, so the usual case takes one pass
         infinite = 0 if isfinite(float(rows.sum())) else int(torch.isinf(rows).sum())
         if infinite:
             warn_user(
-                f"expected positive probability for every label, got 0 in {infinite} rows, so the log-loss is "
+                f"expected a positive probability for every label, got 0 in {infinite} rows, so the log-loss is "
                 "infinite; give the calibrator a floor",
                 ZeroProbabilityWarning,
             )
@@ -116,12 +116,15 @@ class NLL(_LabelLoss):
 
 @dataclass(frozen=True)
 class Brier(_LabelLoss):
-    """Mean Σ_k (p_k − y_k)², summed over classes: 0 to 2, as in Brier (1950).
+    """Brier score: the mean over rows of Σ_k (p_k − y_k)², between 0 and 2.
 
     Examples:
         >>> from calibrant import Predictions
         >>> round(Brier()(Predictions.from_probs([[0.7, 0.2, 0.1]], [0])), 4)
         0.14
+
+    References:
+        Brier 1950.
     """
 
     bounds = (0.0, 2.0)
@@ -140,14 +143,14 @@ class Brier(_LabelLoss):
         return torch.cat(terms)
 
     def of_labels(self, log_probs: Tensor) -> Tensor:
-        """Return Σ_k p_k² + 1 − 2 p_j (n, K) for each label j."""
+        """Return the score Σ_k p_k² + 1 − 2 p_j (n, K) for each label j."""
         p = log_probs.exp()
         return p.square().sum(dim=1, keepdim=True) + 1 - 2 * p
 
 
 @dataclass(frozen=True)
 class _SplitMean(SumMetric[Tensor]):
-    """A mean over all rows, or over the correctly or incorrectly classified rows only."""
+    """A mean over all rows, or only over the correctly or the incorrectly classified rows."""
 
     where: Literal["all", "correct", "wrong"]
 
@@ -162,7 +165,7 @@ class _SplitMean(SumMetric[Tensor]):
         check_choice(self.where, name="where", choices=("all", "correct", "wrong"))
 
     def state(self, rows: Predictions) -> Tensor:
-        """Return Σ w x and Σ w (2,) of the chosen rows."""
+        """Return the sums Σ w x and Σ w (2,) over the selected rows."""
         terms, weight = self.terms(rows), rows.row_weights
         if self.where != "all":
             chosen = rows.correct == (self.where == "correct")
@@ -170,10 +173,10 @@ class _SplitMean(SumMetric[Tensor]):
         return torch.stack([terms @ weight, weight.sum()])
 
     def value(self, state: Tensor) -> float:
-        """Return the mean.
+        """Return the mean over the selected rows.
 
         Raises:
-            InputError: If no row was chosen.
+            InputError: If no row is selected.
         """
         if not state[1]:
             raise InputError(f"at least one {self.where} row", "none", "use where='all'")
@@ -182,10 +185,10 @@ class _SplitMean(SumMetric[Tensor]):
 
 @dataclass(frozen=True)
 class SplitNLL(_SplitMean):
-    """Mean −log p of the label over the correctly or over the incorrectly classified rows.
+    """Mean −log p of the label in nats, over the correctly or over the incorrectly classified rows.
 
     Args:
-        where: "correct" or "wrong" ("all" is ``NLL``).
+        where: "correct" or "wrong"; "all" gives the same value as ``NLL``.
 
     Examples:
         >>> from calibrant import Predictions
@@ -210,10 +213,11 @@ class SplitNLL(_SplitMean):
 class Entropy(_SplitMean):
     """Mean entropy −Σ_k p_k log p_k of the predicted probabilities, in nats.
 
-    It should be high over incorrectly and low over correctly classified rows; ``better`` is "lower", as for all rows.
+    A good model has high entropy on the rows it classifies incorrectly and low entropy on the others. ``better`` is "lower"
+    for every ``where``.
 
     Args:
-        where: "all", "correct" or "wrong" rows.
+        where: The rows to average over: "all", "correct" or "wrong".
 
     Examples:
         >>> from calibrant import Predictions
@@ -260,7 +264,7 @@ def entropy_rows(predictions: Predictions) -> Tensor:
 
 @dataclass(frozen=True)
 class ScorePart(BinnedMetric):
-    """A part of the Brier score or of the log-loss of the confidence."""
+    """One part of the Brier score or log-loss of the confidences, computed in bins."""
 
     score: Literal["brier", "log"] = "brier"
 
@@ -271,14 +275,15 @@ class ScorePart(BinnedMetric):
 
 @dataclass(frozen=True)
 class CalibrationLoss(ScorePart):
-    """Σ_b |B_b|/N · d(a_b, c_b): squared difference (brier) or Kullback–Leibler divergence (log) of accuracy from confidence.
+    """Calibration part of a score of the confidences, Σ_b |B_b|/N · d(a_b, c_b), with accuracy a_b and mean confidence c_b.
 
-    Its sum with ``RefinementLoss`` is the score of the confidences as probabilities of a correct decision (a binary event),
-    after each confidence has been replaced by its bin's mean. ``evaluate.refinement`` decomposes without bins.
+    The confidences are scored as probabilities that the decision is correct, after replacing each by the mean of its bin. The
+    score is then the sum of this part and ``RefinementLoss``. ``evaluate.refinement`` splits a score without bins.
 
     Args:
         binning: As in ``ECE``.
-        score: "brier" or "log" (nats; +inf if a bin of mean confidence 0 or 1 has another accuracy).
+        score: "brier", where d is the squared difference, or "log", where d is the Kullback–Leibler divergence in nats (+inf
+            if a bin has mean confidence 0 or 1 and another accuracy).
 
     Examples:
         >>> from calibrant import Pairs
@@ -303,11 +308,11 @@ class CalibrationLoss(ScorePart):
 
 @dataclass(frozen=True)
 class RefinementLoss(ScorePart):
-    """Σ_b |B_b|/N · h(a_b): variance (brier) or entropy (log) of the outcomes within bins.
+    """Refinement part of a score of the confidences, Σ_b |B_b|/N · h(a_b): the part that no recalibration of the bins removes.
 
     Args:
         binning: As in ``ECE``.
-        score: As in ``CalibrationLoss``.
+        score: "brier", where h is the variance a_b (1 − a_b) of the outcomes in the bin, or "log", where h is their entropy.
 
     Examples:
         >>> from calibrant import Pairs

@@ -15,11 +15,11 @@ from calibrant.metrics.proper import entropy_rows
 
 @dataclass(frozen=True, eq=False)
 class RiskCoverage:
-    """The error among the most confident rows, by the fraction of rows kept.
+    """The error rate among the most confident rows, for every fraction of rows kept.
 
     Args:
-        coverage: (N,) fraction of rows kept: 1/N … 1.
-        risk: (N,) error among them; rows of equal confidence each count with their mean error.
+        coverage: (N,) fraction of rows kept, from 1/N to 1.
+        risk: (N,) error rate among the rows kept; rows of equal confidence all count with their mean error.
 
     Examples:
         >>> RiskCoverage(torch.tensor([0.5, 1.0]), torch.tensor([0.0, 0.5])).risk[-1]
@@ -32,10 +32,10 @@ class RiskCoverage:
 
 @dataclass(frozen=True)
 class AURC(RankedMetric):
-    """Area under the risk–coverage curve: mean over k of the error among the k most confident rows.
+    """Area under the risk–coverage curve: the mean over k of the error rate among the k most confident rows.
 
-    It measures how well the confidences rank correct above wrong decisions, and the accuracy, but not calibration. For ties
-    it is the mean over all orders, so it does not depend on the order of the rows.
+    It measures accuracy and how well the confidences rank correct above wrong decisions, but not calibration. Rows of equal
+    confidence are averaged over all their orders, so the order of the rows does not matter.
 
     Examples:
         >>> from calibrant import Pairs
@@ -65,13 +65,13 @@ class AURC(RankedMetric):
 
 
 def risk_coverage(data: Data) -> RiskCoverage:
-    """Return the risk–coverage curve of the confidences.
+    """Return the error rate among the most confident rows, for every fraction of rows kept.
 
     Args:
         data: Labelled predictions or pairs, without weights.
 
     Raises:
-        InputError: If they are anything else, or have weights.
+        InputError: If the data are something else or have weights.
 
     Examples:
         >>> from calibrant import Pairs
@@ -92,17 +92,17 @@ def risk_coverage(data: Data) -> RiskCoverage:
 
 
 Score = Literal["entropy", "confidence"]
-ROUNDING = 1e-13  # relative: the entropy of the same probabilities in another order differs by less
+ROUNDING = 1e-13  # relative; summing an entropy in another order changes it by less
 
 
 @dataclass(frozen=True, eq=False)
 class RocCurve:
-    """Rates at every threshold, most extreme score first.
+    """False and true positive rates at every threshold, from the highest threshold to the lowest.
 
     Args:
-        false_positive: (T,) fraction of negatives at or above the threshold, 0 … 1.
-        true_positive: (T,) fraction of positives.
-        threshold: (T,) scores; the first is +inf.
+        false_positive: (T,) fraction of negatives with a score at or above the threshold, from 0 to 1.
+        true_positive: (T,) fraction of positives with a score at or above the threshold, from 0 to 1.
+        threshold: (T,) scores, descending; the first is +inf.
 
     Examples:
         >>> diagonal = torch.tensor([0.0, 1.0])
@@ -121,12 +121,12 @@ class RocCurve:
 
 
 def ood_auroc(inside: Predictions, outside: Predictions, *, score: Score = "entropy") -> float:
-    """Return the area under the ROC curve of detecting out-of-distribution rows; 0.5 is chance.
+    """Return the area under the ROC curve for detecting out-of-distribution rows, in [0, 1]; 0.5 is chance.
 
     Args:
         inside: Predictions on in-distribution data; labels are not needed.
-        outside: Predictions on out-of-distribution data.
-        score: "entropy" (outside rows are the positives, with high scores) or "confidence" (inside rows are the positives).
+        outside: Predictions on out-of-distribution data; labels are not needed.
+        score: "entropy", with out-of-distribution rows as positives, or "confidence", with in-distribution rows as positives.
 
     Examples:
         >>> from calibrant import Predictions
@@ -141,12 +141,12 @@ def ood_auroc(inside: Predictions, outside: Predictions, *, score: Score = "entr
 
 
 def ood_roc(inside: Predictions, outside: Predictions, *, score: Score = "entropy") -> RocCurve:
-    """Return the ROC curve of detecting out-of-distribution rows.
+    """Return the ROC curve for detecting out-of-distribution rows.
 
     Args:
-        inside: As in ``ood_auroc``.
-        outside: As there.
-        score: As there.
+        inside: Predictions on in-distribution data; labels are not needed.
+        outside: Predictions on out-of-distribution data; labels are not needed.
+        score: "entropy", with out-of-distribution rows as positives, or "confidence", with in-distribution rows as positives.
 
     Examples:
         >>> from calibrant import Predictions
@@ -163,9 +163,9 @@ def ood_roc(inside: Predictions, outside: Predictions, *, score: Score = "entrop
 
 
 def roc_curve(positive: Tensor, negative: Tensor) -> RocCurve:
-    """Return the ROC curve for scores of positives (P,) and negatives (N,); scores equal up to rounding are one threshold."""
+    """Return the ROC curve for scores of positives (P,) and negatives (N,); scores that differ by rounding share a threshold."""
     scores = torch.unique(torch.cat([positive, negative]).double())
-    # a gap above rounding starts a threshold: the step function must not jump between scores that are equal but for it
+    # scores that differ only by rounding must not become two thresholds
     new = torch.diff(scores, prepend=scores.new_full((1,), -torch.inf)) > ROUNDING * scores.abs()
     threshold = scores[new].flip(0)
     above = [

@@ -18,24 +18,26 @@ from calibrant.statistics.means import Interval
 from calibrant.statistics.null import band_of, calibrated_table
 
 Floats = NDArray[np.float64]
-BLOCK = 1 << 15  # rows whose temporaries stay in the cache
-_LEAST = 1e-12  # an error below this counts as this, so that it has a logarithm
+BLOCK = 1 << 15  # rows per block, so that temporaries stay in the cache
+_LEAST = 1e-12  # smaller errors are raised to this, so that they have a logarithm
 _EXACT = 1e-10
-NULL_CELLS = 512  # of drawn outcomes: they move an error by 1 % at most, and the limit of 1,000 draws scatters by 2 %
-FINE = 16  # parts of a cell to which a row's position is resolved before linear interpolation between cells
+NULL_CELLS = (
+    512  # grid of simulated outcomes: changes an error by at most 1 %; the limit of 1,000 draws itself varies by 2 %
+)
+FINE = 16  # a row's position is rounded to 1/16 of a cell before the linear interpolation between cells
 
 
 @dataclass(frozen=True)
 class SmoothECE(SumMetric[Tensor]):
-    """∫ |r_σ(t)| dt for the residual r = confidence − correct smoothed by a Gaussian of width σ, at the σ equal to this integral.
+    """Smooth calibration error: ∫ |r_σ(t)| dt, where r_σ is confidence − correct smoothed by a Gaussian of width σ.
 
-    The kernel is reflected at 0 and 1. The error decreases in σ, so exactly one σ equals its error. It needs no bins and no
-    bandwidth, and is continuous in the predictions.
+    The kernel is reflected at 0 and 1. The integral decreases as σ grows, so exactly one σ is equal to its own integral, and
+    that is the error. It needs no bins and no choice of a bandwidth, and is continuous in the predictions.
 
     Args:
-        cells: Number of cells of the grid of [0, 1] to which residuals are assigned by linear interpolation. The smoothing is
-            exact on the grid (diffusion with reflecting ends, by cosine transform); with 1,000 rows or more the grid changes
-            the value by less than 1e-4.
+        cells: Number of cells of the grid on [0, 1]; residuals are distributed to the cells by linear interpolation. The
+            smoothing is exact on the grid (diffusion with reflecting ends, by a cosine transform). With 1,000 rows or more
+            the grid changes the value by less than 1e-4.
 
     Examples:
         >>> from calibrant import Pairs
@@ -55,7 +57,7 @@ class SmoothECE(SumMetric[Tensor]):
         check_count(self.cells, name="cells", low=16, high=1 << 24)
 
     def state(self, rows: Any) -> Tensor:
-        """Return the weighted sums of confidence − correct on the grid, and then the sum of the weights (cells + 1,)."""
+        """Return the weighted sums of confidence − correct on the grid, followed by the sum of the weights: (cells + 1,)."""
         p, y, weight = rows.confidence, rows.correct, rows.weights
         parts = self.cells * FINE
         sums = p.new_zeros(parts, dtype=torch.float64)
@@ -64,11 +66,11 @@ class SmoothECE(SumMetric[Tensor]):
             residual = p[some] - y[some].double()
             sums.scatter_add_(0, place, residual if weight is None else residual * weight[some])
         sums = sums.view(self.cells, FINE)
-        # each part goes to the two nearest cells' centres, by its distance to that of its own cell
+        # each part is divided between the two nearest cell centres by linear interpolation
         offset = (torch.arange(FINE, dtype=torch.float64, device=p.device) + 0.5) / FINE - 0.5
         before, after = sums @ (-offset).clamp_min(0), sums @ offset.clamp_min(0)
         residual = sums.sum(dim=1) - before - after
-        # the first and the last cell have no neighbour beyond the end
+        # at the ends there is no outer neighbour, so the end cell keeps that amount
         residual += torch.cat([before[1:], after[-1:]]) + torch.cat([before[:1], after[:-1]])
         mass = len(p) if weight is None else weight.sum()
         return torch.cat([residual, residual.new_tensor([mass])]).cpu()
@@ -78,10 +80,10 @@ class SmoothECE(SumMetric[Tensor]):
         return float(smooth_errors((state[:-1] / state[-1]).numpy()[None])[0])
 
     def null_band(self, rows: Any, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
-        """Return the mean and the central range of the metric if calibrated, with each confidence at the centre of one of 512 cells.
+        """Return the mean and the central range of the metric for a calibrated model, by simulation on a grid of 512 cells.
 
         Raises:
-            NoIntervalError: For rows in groups.
+            NoIntervalError: If the rows are in groups.
         """
         require_ungrouped(rows.groups, what=self)
         p, cells = rows.confidence, min(self.cells, NULL_CELLS)
@@ -96,8 +98,8 @@ class SmoothECE(SumMetric[Tensor]):
 def smooth_errors(residuals: Floats) -> Floats:
     """Return the errors (D,) of mean residuals (D, M) on the grid: the σ at which error(σ) = σ, within 1e-10.
 
-    error(σ) is non-increasing, so the solution lies between any σ and error(σ), and is at most |error(σ) − σ| away from σ. As
-    log error(σ) is close to linear in log σ, regula falsi in these logarithms takes ten steps, and bisection would take thirty.
+    error(σ) is non-increasing, so the solution lies between any σ and error(σ), at most |error(σ) − σ| from σ. Because
+    log error(σ) is nearly linear in log σ, regula falsi on the logarithms takes ten steps where bisection would take thirty.
     """
     cells = residuals.shape[1]
     # The cosine transform of r is the Fourier transform of r followed by its mirror image, with the phase of half a cell.
@@ -106,13 +108,13 @@ def smooth_errors(residuals: Floats) -> Floats:
     decay = -0.5 * (math.pi * np.arange(cells)) ** 2  # heat kernel: coefficient k falls by exp(−σ² π² k² / 2)
 
     def error(width: Floats) -> Floats:
-        kept = int(np.count_nonzero(decay * width.min() ** 2 > -40))  # the others are below rounding
+        kept = int(np.count_nonzero(decay * width.min() ** 2 > -40))  # all other coefficients are below rounding
         damped = coefficients[:, :kept] * np.exp(decay[:kept] * width[:, None] ** 2) * phase[:kept].conj()
         smoothed = np.fft.irfft(damped, n=2 * cells)[:, :cells]
         found: Floats = np.maximum(np.abs(smoothed).sum(axis=1), _LEAST)
         return found
 
-    # the mean residual is what is left at σ = ∞, so the solution lies above it
+    # at σ = ∞ only the mean residual remains, so the solution is at least that large
     low = np.log(np.maximum(np.abs(residuals.sum(axis=1)), _LEAST))
     above = np.log(error(np.exp(low))) - low  # log error(σ) − log σ at both ends, ≥ 0 and ≤ 0
     high = low + np.maximum(above, 0)
@@ -128,7 +130,7 @@ def smooth_errors(residuals: Floats) -> Floats:
             break
         excess = np.log(found) - middle
         up = excess > 0
-        # Illinois: where an end stays for the second time its value is halved, so that the other one moves too
+        # Illinois algorithm: halve the value at an end that stays a second time, so that the other end moves too
         above = np.where(up, excess, np.where(rose < 0, above / 2, above))
         below = np.where(up, np.where(rose > 0, below / 2, below), excess)
         low, high, rose = np.where(up, middle, low), np.where(up, high, middle), np.where(up, 1, -1)

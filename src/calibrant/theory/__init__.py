@@ -1,4 +1,7 @@
-"""Calibration maps, proper parts, minimisers and bounds of true-class scores: pure functions on log-probabilities."""
+"""The theory of losses that depend on the true class's probability alone, as pure functions on log-probabilities.
+
+It holds their calibration maps, proper parts and minimisers, and the papers' inequalities.
+"""
 
 from calibrant.theory.bounds import EntropyBound, entropy_bound, focal_curvature, scaling_change
 from calibrant.theory.calibration_map import calibration_map, detached_fixed_point, inverse_calibration_map, proper_part

@@ -36,8 +36,8 @@ class EntropyBound:
 def entropy_bound(log_probs: Tensor, targets: Tensor, gamma: float) -> EntropyBound:
     """Return the focal loss and its lower bound KL(q‖p) + H(q) − γ H(p), cross-entropy with an entropy bonus.
 
-    The bound explains why focal loss keeps predictions uncertain. The published proofs need γ ≥ 1 (Bernoulli's inequality).
-    The bound also holds for 0 < γ < 1, where their intermediate inequality, with the true class's entropy term only, does not.
+    The bound explains why focal loss keeps predictions uncertain. The published proofs use Bernoulli's inequality and so need
+    γ ≥ 1. For 0 < γ < 1 the bound still holds, although the intermediate inequality of those proofs does not.
 
     Args:
         log_probs: (N, K) natural logarithms of the prediction p.
@@ -64,7 +64,9 @@ def entropy_bound(log_probs: Tensor, targets: Tensor, gamma: float) -> EntropyBo
     if not q.is_floating_point():
         q = F.one_hot(check_labels(q, rows=rows, classes=classes), classes)
     elif check_probs(q).shape != (rows, classes):
-        raise refuse(f"targets of shape ({rows},) or ({rows}, {classes})", f"shape {tuple(q.shape)}", "pass one a row")
+        raise refuse(
+            f"targets of shape ({rows},) or ({rows}, {classes})", f"shape {tuple(q.shape)}", "pass one per row"
+        )
     log_p, log_not_p = log_pairs(log_probs)
     loss = torch.where(q == 0, 0.0, q * FocalScore(gamma).value(log_p, log_not_p)).sum(dim=1)
     cross_entropy = -torch.where(q == 0, 0.0, q * log_p).sum(dim=1)  # KL(q‖p) + H(q)
@@ -97,20 +99,22 @@ def focal_curvature(probs: Tensor, gamma: float) -> Tensor:
     check_number(gamma, name="gamma", low=0)
     p = probs.double()
     if not bool(((p > 0) & (p < 1)).all()):
-        raise refuse("probs inside (0, 1)", "a value outside", "leave out 0 and 1: φ″ is infinite at 0")
+        raise refuse("probs inside (0, 1)", "a value outside it", "leave out 0, where φ″ is infinite, and 1")
     odds = (1 - p) / p
     return (1 - p) ** (gamma - 2) * (gamma * (1 - gamma) * torch.log(p) + 2 * gamma * odds + odds**2)
 
 
 def scaling_change(logits: Tensor, factor: float) -> Tensor:
-    """Return max softmax(t f) − max softmax(f) (N,) ≥ 0 for t ≥ 1, zero only if t = 1 or all finite logits tie at the top.
+    """Return how much the confidence rises if logits f are multiplied by t ≥ 1: max softmax(t f) − max softmax(f).
+
+    It is 0 only if t = 1 or all finite logits of a row are equal.
 
     Args:
         logits: (N, K) f.
         factor: t ≥ 1.
 
     Returns:
-        (N,) in the dtype of ``logits``; never negative up to rounding.
+        (N,) in the dtype of ``logits``; never negative except by rounding.
 
     Raises:
         InputError: If t < 1.
@@ -120,8 +124,8 @@ def scaling_change(logits: Tensor, factor: float) -> Tensor:
         tensor([0.2016, 0.0000])
 
     References:
-        Theorem 1 of a project report on calibration losses on CIFAR-10; its assumption that the logits are ordered is not
-        needed, and for ties it holds with equality.
+        Theorem 1 of a project report on calibration losses on CIFAR-10. The report assumes ordered logits, which is not
+        needed; tied logits give equality.
     """
     check_number(factor, name="factor", low=1)
     # max softmax(t f) = 1 / Σ_k exp(t (f_k − f_top)), and each term of the sum decreases in t

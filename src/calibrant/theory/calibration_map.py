@@ -1,6 +1,6 @@
-"""The calibration map of a true-class score: from the minimiser of its expected loss back to the true probabilities.
+"""The calibration map of a true-class score turns the minimiser of its expected loss into the true probabilities.
 
-Its inverse, solved by bracketed Newton steps, leads from the true probabilities to the minimiser.
+The inverse map, which is solved by bracketed Newton steps, turns the true probabilities into the minimiser.
 """
 
 import math
@@ -23,8 +23,8 @@ def calibration_map(score: TrueClassScore, log_probs: Tensor) -> Tensor:
     score this is the focal calibration map.
 
     Args:
-        score: φ, decreasing and with −φ′(p) → ∞ as p → 0 (see ``validity``). If φ is not also convex, as for inverse
-            focal with 1 < γ < 3.59, the map exists but has no inverse.
+        score: φ. It must decrease, and −φ′(p) → ∞ as p → 0 (see ``validity``). If φ is not convex as well (inverse
+            focal with 1 < γ < 3.59), the map exists but has no inverse.
         log_probs: (N, K) natural logarithms of q; −inf for q = 0.
 
     Returns:
@@ -32,7 +32,7 @@ def calibration_map(score: TrueClassScore, log_probs: Tensor) -> Tensor:
 
     Raises:
         InputError: If rows do not exponentiate to a sum of 1.
-        RangeError: If φ has no such map: it does not decrease everywhere, or −φ′ stays finite at 0.
+        RangeError: If φ has no such map, because it does not decrease everywhere or −φ′ stays finite at 0.
 
     Examples:
         >>> from calibrant.scores import FocalScore
@@ -56,12 +56,12 @@ _TOLERANCE = 1e-7  # relative change of a logit: convergence is quadratic, so th
 def inverse_calibration_map(score: TrueClassScore, log_probs: Tensor) -> Tensor:
     """Return log q of the only q on the simplex with η_j ∝ −1/φ′(q_j), η = exp(log_probs): the minimiser of Σ_j η_j φ(q_j).
 
-    Solved in float64 by bracketed Newton steps in the logits of q, which is accurate for every η, and differentiable by
-    implicit differentiation. For focal scores with −1 < γ < 0, h = −1/φ′ increases and then decreases; only the top class
-    can lie where it decreases, and the bracket of its logit contains both parts.
+    The equation is solved in float64 by bracketed Newton steps in the logits of q, which is accurate for every η. Gradients
+    come from implicit differentiation. For focal scores with −1 < γ < 0, h = −1/φ′ increases and then decreases; only the
+    top class can lie where it decreases, and the bracket of its logit contains both parts.
 
     Args:
-        score: φ, inside its range (see ``validity``).
+        score: φ; it must decrease, be convex and be steep at 0, or have its own argument (see ``validity``).
         log_probs: (N, K) natural logarithms of η; −inf for η = 0, which gives q = 0.
 
     Returns:
@@ -69,7 +69,7 @@ def inverse_calibration_map(score: TrueClassScore, log_probs: Tensor) -> Tensor:
 
     Raises:
         InputError: If rows do not exponentiate to a sum of 1.
-        RangeError: If the map is not a bijection, so that it has no inverse; ``minimiser`` still finds a minimum.
+        RangeError: If the map has no inverse because it is not a bijection; ``minimiser`` still finds a minimum.
 
     Examples:
         >>> from calibrant.scores import FocalScore
@@ -77,7 +77,7 @@ def inverse_calibration_map(score: TrueClassScore, log_probs: Tensor) -> Tensor:
         tensor([[0.6266, 0.3734]])
 
     References:
-        Komisarenko & Kull 2024, Propositions 2 and 4, where the inverse is left to tabulation.
+        Komisarenko & Kull 2024, Propositions 2 and 4; they tabulate the inverse instead of solving for it.
     """
     return _inverse(score, log_probs, "the inverse calibration map")
 
@@ -181,14 +181,16 @@ def _log_eta_step(score: TrueClassScore, log_eta: Tensor, logits: Tensor, exclud
 
 
 def proper_part(score: TrueClassScore, log_probs: Tensor) -> Tensor:
-    """Return L*(p, y) = φ(q_y), q = inverse calibration map of p, for every class y: φ = L* ∘ map, and L* is proper.
+    """Return the proper loss inside φ for every class: L*(p, y) = φ(q_y), where q is the inverse calibration map of p.
+
+    The loss φ is then L* applied to the calibrated probabilities.
 
     Args:
-        score: φ, inside its range (see ``validity``).
+        score: φ, whose calibration map must have an inverse (see ``validity``).
         log_probs: (N, K) natural logarithms of p.
 
     Returns:
-        (N, K): in column y the loss if y is the true class; differentiable.
+        (N, K), differentiable; column y holds the loss if y is the true class.
 
     Raises:
         InputError: If rows do not exponentiate to a sum of 1.
@@ -207,21 +209,21 @@ def proper_part(score: TrueClassScore, log_probs: Tensor) -> Tensor:
 
 
 def detached_fixed_point(score: TrueClassScore, log_probs: Tensor) -> Tensor:
-    """Return log q at which the expected gradient of w(p_y)·(−log p_y), with w held constant, vanishes: η_j ∝ q_j / w(q_j).
+    """Return log q where training with a detached weight ends: the expected gradient of w(p_y)·(−log p_y), w constant, is 0.
 
-    For the focal score and two classes it is exactly the true log-odds divided by T = γ + 1. With the full gradient the
-    fixed point is ``inverse_calibration_map``, which is closer to the true probabilities.
+    There η_j ∝ q_j / w(q_j). For the focal score and two classes, the log-odds of q are exactly the true log-odds divided by
+    T = γ + 1. Training with the full gradient ends at ``inverse_calibration_map``, which is closer to the true probabilities.
 
     Args:
         score: φ; its weight is w(p) = φ(p) / (−log p).
-        log_probs: (N, K) natural logarithms of the true probabilities η, at margins up to 100.
+        log_probs: (N, K) natural logarithms of the true probabilities η, which may differ by up to 100.
 
     Returns:
         (N, K) natural logarithms of q.
 
     Raises:
         InputError: If rows do not exponentiate to a sum of 1.
-        RangeError: If q / w(q) does not increase, as for inverse focal with γ > 2: then the fixed point is not unique.
+        RangeError: If the fixed point is not unique because q / w(q) does not increase (inverse focal with γ > 2).
 
     Examples:
         >>> from calibrant.scores import FocalScore
@@ -229,19 +231,20 @@ def detached_fixed_point(score: TrueClassScore, log_probs: Tensor) -> Tensor:
         tensor([[0.5858, 0.4142]])
 
     References:
-        Derived here. The public code of Wang et al. 2021 trains focal loss with a detached weight; the paper does not say so.
+        Derived for this package. The public code of Wang et al. 2021 trains focal loss with a detached weight, which the
+        paper does not mention.
     """
     return _inverse(_Detached(score), log_probs, "the detached fixed point")
 
 
 @dataclass(frozen=True)
 class _Detached(TrueClassScore):
-    """``score`` with the slope of its detached gradient, which is its weight w."""
+    """``score`` differentiated with its weight w held constant, so that its slope is w."""
 
     score: TrueClassScore
 
     def value(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
-        """Return φ(p), which detaching leaves as it is."""
+        """Return φ(p), the same as without detaching."""
         return self.score.value(log_p, log_not_p)
 
     def slope(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ def focal_map(logits: Tensor, gamma: float | Tensor) -> Tensor:
 
     Args:
         logits: (…, K) logits, or log q; −inf for an excluded class.
-        gamma: γ > −1; 0 is the identity. A tensor of shape (G, …) returns one result for each of its values.
+        gamma: γ > −1; 0 is the identity. For a tensor of shape (G, …) the result has one entry for each of its values.
 
     Returns:
         (…, K) log-probabilities, or (G, …, …, K), in the dtype of ``logits``.
@@ -46,7 +46,10 @@ def focal_map(logits: Tensor, gamma: float | Tensor) -> Tensor:
 
 
 def focal_scores(logits: Tensor, gamma: float | Tensor) -> Tensor:
-    """Return log h(q) (…, K), the unnormalised logits of the map, in float32 or float64; ``gamma`` broadcasts, unchecked."""
+    """Return log h(q) (…, K), the unnormalised logits of the map, in float32 or float64.
+
+    ``gamma`` broadcasts against ``logits``, and its range is not checked.
+    """
     log_q, log_not_q = log_pairs(logits.to(working_dtype(logits)))
     return log_q - focal_log_slope(log_q, finite_floor(log_not_q), gamma)
 
@@ -84,7 +87,7 @@ def _check_gamma(gamma: float | Tensor) -> None:
 def gamma_from_threshold(p0: float) -> float:
     """Return the γ > 0 at which focal loss and cross-entropy have equal gradients at p_y = p₀: (1 − p₀)^γ (1 + γ u(p₀)) = 1.
 
-    For p_y < p₀ the gradient of this focal loss is larger than that of cross-entropy, for p_y > p₀ smaller. FLSD-53
+    Focal loss with this γ has a larger gradient than cross-entropy for p_y < p₀ and a smaller one for p_y > p₀. FLSD-53
     rounds γ(0.2) = 4.85 to 5 and γ(0.25) = 3.07 to 3.
 
     Args:

@@ -1,6 +1,6 @@
 """The minimiser of a score's expected loss, also for scores without a calibration map, and whether it is unique.
 
-Where φ is not convex everywhere, all stationary points of a row are found by a search in one variable, and the lowest is taken.
+If φ is not convex everywhere, a search in one variable finds all stationary points of a row, and the lowest is returned.
 """
 
 import math
@@ -22,7 +22,7 @@ _LOWEST = -690.0  # e^−690 stands for 0: its inverse is still a float64
 _FINE = torch.arange(_LOWEST, 40.0, 1 / 64, dtype=torch.float64)  # logits of the table of φ′ on the convex branch
 _SCAN = torch.arange(-40.0, 40.0, 1 / 32, dtype=torch.float64)  # logits of the special class
 _TOP_CHECKED = 14.0  # logit up to which rises of φ′ are more than rounding
-_ROUNDING = 1e-13  # relative change of φ′ from one logit to the next that counts
+_ROUNDING = 1e-13  # a smaller relative change of φ′ from one logit to the next is rounding
 _SAME_RISK = 1e-10  # risks that differ by less, relative to 1 + |risk|, count as equal
 _DISTINCT = 1e-6  # in probability: candidates that differ by more are two minima
 _MAX_STEPS = 50  # of Newton's method
@@ -33,7 +33,7 @@ class Minimum(NamedTuple):
 
     Attributes:
         log_probs: (N, K) natural logarithms of q.
-        unique: (N,) bool.
+        unique: (N,) bool: whether no other point has the same risk.
 
     Examples:
         >>> from calibrant.scores import FocalScore
@@ -48,12 +48,12 @@ class Minimum(NamedTuple):
 def minimiser(score: TrueClassScore, log_probs: Tensor) -> Minimum:
     """Return q that minimises Σ_j η_j φ(q_j) over the simplex, η = exp(log_probs): the optimum of training with loss φ.
 
-    Where φ satisfies ``validity``, q is the inverse calibration map, and unique. Otherwise at most one class can lie where
-    φ is concave (with two, moving probability between them would lower the risk); all such stationary points are found by
-    a search over that class's logit and refined by Newton steps, and the one with the lowest risk is returned.
+    If φ satisfies the conditions of ``validity``, q is the inverse calibration map, and unique. Otherwise at most one class
+    can lie where φ is concave (with two, moving probability between them would lower the risk). A search over that class's
+    logit finds all such stationary points, Newton steps refine them, and the one with the lowest risk is returned.
 
     Args:
-        score: φ; outside its range it must be convex up to some p and not beyond.
+        score: φ; if it is not convex everywhere, it must be convex up to some p and concave from there on.
         log_probs: (N, K) natural logarithms of η.
 
     Returns:
@@ -91,9 +91,10 @@ class _RowSearch:
 
     Args:
         score: φ.
-        decreasing: Whether φ decreases: then the special class, which may lie where φ is concave, is the most probable one.
-        logits: (S,) of probabilities on the convex branch.
-        table: (S,) asinh(−φ′) there, decreasing: signed, and finite over its 600 decades.
+        decreasing: Whether φ decreases. If so, the special class (the one that may lie where φ is concave) is the most
+            probable one.
+        logits: (S,) logits of probabilities at which φ is convex.
+        table: (S,) asinh(−φ′) at these logits, decreasing. asinh keeps the sign, and is finite over 600 decades of φ′.
     """
 
     score: TrueClassScore
@@ -109,15 +110,15 @@ class _RowSearch:
         end = int(rises[0, 0]) if len(rises) else len(table) - 1
         if bool(falls[end:][_FINE[end:-1] < _TOP_CHECKED].any()):
             raise RangeError(
-                "φ convex up to some p and not beyond",
+                "φ convex up to some p and concave from there on",
                 f"{score}, convex again above p = {torch.sigmoid(_FINE[end]):.3g}",
                 "minimise its expected loss directly",
             )
-        size = end + 1 if bool(falls[:end].any()) else 1  # of a linear φ one value says all
+        size = end + 1 if bool(falls[:end].any()) else 1  # the slope of a linear φ has one value only
         return cls(score, decreasing, _FINE[:size].numpy(), table[:size].numpy())
 
     def minimum(self, log_eta: Tensor) -> tuple[Tensor, bool]:
-        """Return log q (K,) of lowest risk for ``log_eta`` (K,), and whether it is the only one."""
+        """Return the log q (K,) of lowest risk for ``log_eta`` (K,), and whether it is the only one."""
         kept = torch.isfinite(log_eta)
         if not self.decreasing and not bool(kept.all()):
             raise RangeError(
@@ -180,7 +181,7 @@ class _RowSearch:
         return log_q
 
     def _risk(self, log_eta: Tensor, log_q: Tensor) -> float:
-        """Return Σ_j η_j φ(q_j); where some q_j is 0, φ(0) is φ(e^−690), and infinite if φ still increases there."""
+        """Return Σ_j η_j φ(q_j). For q_j = 0, φ(0) is taken as φ(e^−690), or as infinite if φ still grows there as p → 0."""
         if not bool(torch.isneginf(log_q).any()):
             log_p, log_not_p = log_pairs(log_q)
             return float((torch.exp(log_eta) * self.score.value(log_p.clamp_min(-1e12), log_not_p)).sum())

@@ -1,6 +1,6 @@
-"""Temperatures near the focal calibration map: those that bound it (Proposition 3, corrected), and the nearest.
+"""Temperature scalings that bound the focal calibration map (Proposition 3, corrected), and the one nearest to it.
 
-The map of two classes is close to a temperature scaling with 1/T between γ + 1 − ½ ln(γ + 1) and γ + 1.
+For two classes the map is close to a temperature scaling with 1/T between γ + 1 − ½ ln(γ + 1) and γ + 1.
 """
 
 import math
@@ -15,9 +15,9 @@ from calibrant._core.check import check_choice, check_number, refuse
 from calibrant.theory.focal_map import focal_logit, focal_map
 
 SLOPE_BOUND_LIMIT = 5.635379950946468  # γ at which the third derivative of logit FC at 0 changes sign
-_MAX_LOGITS = 10_000_000  # 80 MB each of the few arrays that hold them
-# Half-width and step of the grid of logits per class, those of Komisarenko & Kull for 2 and 3 classes (with a step of 0.05
-# instead of 0.01 for 3, which changes no printed digit); for 4 they state none, and above 0.125 the line depends on the step.
+_MAX_LOGITS = 10_000_000  # each of the few arrays that hold them takes 80 MB
+# Half-width and step of the grid of logits per class. For 2 and 3 classes they are those of Komisarenko & Kull, except that the
+# step for 3 is 0.05 instead of 0.01, which changes no printed digit. They state none for 4; above 0.125 the line depends on it.
 _GRIDS = {2: (10.0, 0.001), 3: (5.0, 0.05), 4: (5.0, 0.125)}
 _TOLERANCE = 1e-5  # of 1/T
 
@@ -27,8 +27,8 @@ class TemperatureBounds:
     """Temperatures low ≤ high whose scalings bound the focal calibration map at every logit.
 
     Args:
-        low: Bound on the side of higher confidence, 1/(γ + 1); the map approaches it at large logits.
-        high: Bound on the side of lower confidence.
+        low: The temperature that gives higher confidence than the map, 1/(γ + 1); the map approaches it at large logits.
+        high: The temperature that gives lower confidence than the map.
 
     Examples:
         >>> TemperatureBounds(0.2, 0.2178).width
@@ -45,17 +45,19 @@ class TemperatureBounds:
 
 
 def temperature_bounds(gamma: float, *, tight: bool = False) -> TemperatureBounds:
-    """Return T with σ(s/high) ≤ FC(s) ≤ σ(s/low) for s ≥ 0, reversed for s ≤ 0, equal at s = 0 only (for γ > 0).
+    """Return temperatures with σ(s/high) ≤ FC(s) ≤ σ(s/low) for s ≥ 0, FC being the focal calibration map of two classes.
 
-    The printed proposition divides the logit by γ + 1 where it must be multiplied; as printed it is false for every s > 0.
+    For s ≤ 0 the inequalities are reversed; for γ > 0 they are equalities at s = 0 only. The printed proposition divides the
+    logit by γ + 1 where it must be multiplied by it, and is false for every s > 0.
 
     Args:
         gamma: γ ≥ 0.
-        tight: Use 1/κ(γ) for ``high``, the best possible: κ = 1 + γ − γ (2 ln 2 − 1)/(1 + γ ln 2) is the map's slope
-            d logit FC(s)/ds at s = 0. It holds for γ ≤ 5.6354 only: for larger γ the map's logit falls below κ s.
+        tight: Whether ``high`` is the best possible bound, 1/κ(γ), where κ = 1 + γ − γ (2 ln 2 − 1)/(1 + γ ln 2) is the
+            map's slope d logit FC(s)/ds at s = 0. It is a bound only for γ ≤ 5.6354: for larger γ the map's logit falls
+            below κ s.
 
     Returns:
-        low = 1/(γ + 1); high = 1/(γ + 1 − ½ ln(γ + 1)), or 1/κ(γ) if ``tight``.
+        The bounds low = 1/(γ + 1) and high = 1/(γ + 1 − ½ ln(γ + 1)), or 1/κ(γ) if ``tight``.
 
     Raises:
         InputError: If γ < 0, or γ > 5.6354 with ``tight``.
@@ -77,7 +79,7 @@ def temperature_bounds(gamma: float, *, tight: bool = False) -> TemperatureBound
 
 
 def measured_temperature_bounds(gamma: float, *, reach: float = 20.0, step: float = 1e-3) -> TemperatureBounds:
-    """Return the tightest bounds on the grid of logits −reach, −reach + step, …: the extremes of s / logit FC(s).
+    """Return the tightest bounds on a grid of logits from −reach to reach: the extremes of s / logit FC(s).
 
     Args:
         gamma: γ > −1.
@@ -85,7 +87,7 @@ def measured_temperature_bounds(gamma: float, *, reach: float = 20.0, step: floa
         step: Spacing of the grid, in (0, reach].
 
     Returns:
-        The bounds.
+        The tightest bounds.
 
     Raises:
         InputError: If ``reach`` or ``step`` is outside its range, or the grid has more than ten million logits.
@@ -97,7 +99,7 @@ def measured_temperature_bounds(gamma: float, *, reach: float = 20.0, step: floa
         (0.2033, 0.2178)
 
     References:
-        Komisarenko & Kull 2024, Figure 3, which reads 0.206 for low at γ = 4; that belongs to |s| of about 11.
+        Komisarenko & Kull 2024, Figure 3, which gives 0.206 for low at γ = 4; this is the value for a reach of about 11.
     """
     check_number(step, name="step", low=0, high=reach, open_low=True)
     if reach / step > _MAX_LOGITS:
@@ -112,10 +114,10 @@ class TemperatureFit:
     """For each γ, the 1/T that minimises the largest difference from the focal map, and the line through these points.
 
     Args:
-        classes: K.
-        gammas: γ, increasing.
-        inverse_temperatures: 1/T of each γ.
-        errors: The largest difference of a probability at that T.
+        classes: The number of classes K.
+        gammas: (G,) values of γ, increasing.
+        inverse_temperatures: (G,) the 1/T of each γ.
+        errors: (G,) the largest difference between a probability of the map and of the scaling by that T.
 
     Examples:
         >>> TemperatureFit(2, (0.0, 1.0), (1.0, 1.8), (0.0, 0.001)).line()
@@ -134,16 +136,17 @@ class TemperatureFit:
 
 
 def fit_temperatures(classes: int, gammas: Sequence[float]) -> TemperatureFit:
-    """Return the temperature scaling nearest to the focal calibration map of each γ: minimax over a grid of logits.
+    """Return, for each γ, the temperature scaling whose largest difference from the focal calibration map is smallest.
 
     Args:
-        classes: 2, 3 or 4. Logits are those of Komisarenko & Kull: [−20, 20] step 0.001 for two classes' difference,
-            [−5, 5]³ step 0.05, [−5, 5]⁴ step 0.125. Both maps ignore shifts and the order of classes, so only rows
-            0 = z₁ ≥ z₂ ≥ … are visited: 20,301 for three classes, 91,881 for four.
-        gammas: γ > −1, at least two.
+        classes: 2, 3 or 4. The differences are taken on the grids of Komisarenko & Kull: [−20, 20] in steps of 0.001 for
+            the difference of two classes' logits, [−5, 5]³ in steps of 0.05, [−5, 5]⁴ in steps of 0.125. Both maps ignore
+            shifts and the order of classes, so only logits 0 = z₁ ≥ z₂ ≥ … are visited: 20,301 rows for three classes,
+            91,881 for four.
+        gammas: At least two values of γ > −1.
 
     Returns:
-        The fit. On one core it takes about half a second per γ for four classes, a tenth of that for fewer.
+        The fit, which takes about half a second per γ on one core for four classes, and a tenth of that for fewer.
 
     Raises:
         InputError: If ``classes`` is another number, or fewer than two γ are given.
@@ -158,21 +161,21 @@ def fit_temperatures(classes: int, gammas: Sequence[float]) -> TemperatureFit:
         Komisarenko & Kull 2024, §3.2 and §3.3, Figures 2 and 6.
     """
     if len(gammas) < 2:
-        raise refuse("at least two gammas", f"{len(gammas)}", "a line needs them; use nearest_temperature for one")
+        raise refuse("at least two gammas", f"{len(gammas)}", "use nearest_temperature for a single γ")
     log_q = torch.log_softmax(_logits_on_grid(classes), dim=1)
     inverse, errors = zip(*(_nearest(log_q, gamma) for gamma in gammas), strict=True)
     return TemperatureFit(classes, tuple(gammas), inverse, errors)
 
 
 def nearest_temperature(classes: int, gamma: float) -> float:
-    """Return the T whose scaling is nearest to the focal calibration map: see ``fit_temperatures``.
+    """Return the temperature whose scaling is nearest to the focal calibration map, as ``fit_temperatures`` defines it.
 
     Args:
         classes: 2, 3 or 4.
         gamma: γ > −1.
 
     Returns:
-        T.
+        The temperature T > 0.
 
     Raises:
         InputError: If ``classes`` is another number.

@@ -1,6 +1,6 @@
-"""Which conditions a true-class score φ satisfies: −φ′ > 0, φ strictly convex, −φ′(p) → ∞ as p → 0.
+"""Checks three conditions on a true-class score φ: −φ′ > 0, φ strictly convex, −φ′(p) → ∞ as p → 0.
 
-They decide whether its calibration map exists and has an inverse, and are checked numerically at thousands of probabilities.
+They decide whether the score's calibration map exists and has an inverse. The check is numerical, at thousands of probabilities.
 """
 
 from collections.abc import Hashable
@@ -29,7 +29,7 @@ class Validity:
         decreasing: −φ′ > 0 on (0, 1).
         convex: φ is strictly convex on (0, 1).
         steep: −φ′(p) → ∞ as p → 0, so that no minimiser has a probability of 0.
-        argument: The score's own argument why its map is a bijection without convexity, or None.
+        argument: Why the map is a bijection although φ is not convex, if the score states a reason; else None.
         fails_at: The smallest checked probability at which φ does not decrease or is not convex, or None.
 
     Examples:
@@ -46,12 +46,12 @@ class Validity:
 
     @property
     def convex_range(self) -> bool:
-        """Whether φ decreases, is strictly convex and is steep: the general range."""
+        """Whether φ decreases, is strictly convex and is steep, which is sufficient for every result here."""
         return self.decreasing and self.convex and self.steep
 
     @property
     def bijective(self) -> bool:
-        """Whether the calibration map is a bijection: in the general range, or by the score's own argument."""
+        """Whether the calibration map is a bijection: by ``convex_range``, or for the reason that the score states."""
         return self.convex_range or (self.decreasing and self.steep and self.argument is not None)
 
     def reason(self) -> str:
@@ -63,7 +63,9 @@ class Validity:
 
 
 def validity(score: TrueClassScore) -> Validity:
-    """Return which conditions φ satisfies at 3,457 probabilities from 4e-18 to 1 − 8e-7, and its slope down to p = e^−600.
+    """Check numerically which conditions φ satisfies.
+
+    Slope and curvature are checked at 3,457 probabilities from 4e-18 to 1 − 8e-7, steepness down to p = e^−600.
 
     Args:
         score: Any true-class score; its derivatives come from ``log_slope`` by automatic differentiation.
@@ -80,8 +82,8 @@ def validity(score: TrueClassScore) -> Validity:
         (False, True)
 
     References:
-        The condition of Reid & Williamson 2011 for composite binary losses, and its multiclass form: the Lagrange
-        condition η_j φ′(q_j) = const has one solution on the simplex.
+        Reid & Williamson 2011 for composite binary losses. In the multiclass form the Lagrange condition
+        η_j φ′(q_j) = const has exactly one solution on the simplex.
     """
     # frozen scores are immutable, so results are cached: ProperFocalLoss needs one in every step of a training
     frozen = is_dataclass(score) and score.__dataclass_params__.frozen
@@ -107,9 +109,9 @@ def _examine(score: TrueClassScore) -> Validity:
 
 
 def require_map(score: TrueClassScore, what: str, *, inverse: bool) -> None:
-    """Raise ``RangeError`` if ``score`` has no calibration map, or, with ``inverse``, one that is no bijection.
+    """Raise ``RangeError`` if ``score`` has no calibration map or, with ``inverse``, if the map has no inverse.
 
-    Without convexity the map exists, but has no inverse; ``what`` names what was asked for.
+    Without convexity the map exists but has no inverse. ``what`` is the name of the requested map in the error.
     """
     found = validity(score)
     if found.bijective if inverse else found.decreasing and found.steep:
