@@ -54,5 +54,5 @@ def test_an_automatic_choice_says_how_far_it_has_come() -> None:
         )
     finally:
         PROGRESS.reset(token)
-    assert heard[0].startswith("candidate 1 of ")
+    assert heard[0].endswith("candidates, fold 1 of 5")
     assert heard[-1].endswith("fold 5 of 5")

@@ -110,7 +110,8 @@ HEAVY, ZERO = torch.tensor([1.0, 2.0, 5.0]), torch.tensor([1.0, 0.0, 5.0])
         lambda how: losses.FocalLoss(2.0, weight=ZERO, reduction=how),  # the label of row 7
         lambda how: losses.EntropyRegularizedLoss(0.1, base=losses.FocalLoss(2.0, weight=HEAVY, reduction=how)),
         lambda how: losses.Weighted(
-            (0.3, losses.BrierLoss(reduction=how)), (2.0, losses.CrossEntropyLoss(weight=HEAVY, reduction=how))
+            (0.3, losses.BrierLoss(weight=HEAVY, reduction=how)),
+            (2.0, losses.CrossEntropyLoss(weight=HEAVY, reduction=how)),
         ),
     ],
 )

@@ -74,7 +74,7 @@ def test_other_columns_than_those_of_the_fit_are_refused(name: str) -> None:
     for words, features in wrong.items():
         with pytest.raises(InputError, match=words):
             fitted(name)(torch.zeros(2, 3), features)
-    with pytest.raises(InputError, match="expected predictions with features for this calibrator, got none"):
+    with pytest.raises(InputError, match=r"expected the feature '(site|age)', got none; pass it by this name"):
         Predictions.from_logits(torch.zeros(2, 3), [0, 1]).calibrated_by(fitted(name))
 
 

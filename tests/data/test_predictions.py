@@ -279,7 +279,7 @@ def test_columns_that_do_not_fit_are_refused(columns: dict[str, Any], message: s
         (lambda: Predictions.from_logits(np.zeros((2, 3)), class_dim=2), r"class_dim in \[0, 2\)"),
         (lambda: Predictions.from_probs([[1.2, -0.2]]), "row 0; use from_logits"),
         (lambda: Predictions.from_binary_probs([1.5]), r"probs in \[0, 1\]"),
-        (lambda: Predictions.from_binary_logits([[1.0, 2.0]]), "one a row"),
+        (lambda: Predictions.from_binary_logits([[1.0, 2.0]]), "one logit a row"),
         (lambda: Predictions.from_logits(GOOD, [0, 1]).one_vs_rest(2), r"class_index in \[0, 2\)"),
         (lambda: Predictions.from_logits(GOOD).calibrated_by(None), "expected a fitted calibrator, got NoneType"),
         (lambda: Predictions(None), "expected floating scores"),

@@ -102,7 +102,7 @@ def test_an_infinite_loss_is_not_tested_but_shown() -> None:
 
 
 def test_other_rows_are_refused() -> None:
-    with pytest.raises(InputError, match="same number of rows"):
+    with pytest.raises(InputError, match="10 and 20 rows"):
         compare(model(rows=10), model(rows=20))
     with pytest.raises(InputError, match="same rows in the same order, got label"):
         compare(model(seed=1), model(seed=2))

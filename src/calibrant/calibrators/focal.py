@@ -253,7 +253,7 @@ class FocalCalibration(Calibrator):
 
     Examples:
         >>> z, y = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 1])
-        >>> FocalCalibration(1.0).fit(z, y)(z).exp()
+        >>> FocalCalibration(1.0).fit(z, y)(z).softmax(dim=1)
         tensor([[0.9732, 0.0268],
                 [0.1445, 0.8555]])
 

@@ -62,9 +62,7 @@ def match_labels(
 def event_spellings(texts: Texts, event: str | None) -> list[tuple[str, str]]:
     """Return what labels may call the two classes where one column holds the probability of an event, perhaps by its name.
 
-    Examples:
-        >>> event_spellings(Texts(["stayed", "left"], np.array([0, 1])), "left")[0]
-        ('stayed', 'left')
+    The labels "stayed" and "left" of the event "left" give ("stayed", "left") first, and then the usual words for no and yes.
     """
     others = [label for label in map(_plain, texts.values) if label and label != event]
     named = event is not None and len(others) < 2 and len(others) < len(texts.values)

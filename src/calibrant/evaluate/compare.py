@@ -169,8 +169,9 @@ def _paired_rows(a: Data, b: Data) -> tuple[Data, Data]:
     """
     for data in (a, b):
         require_rows(data, what="a comparison")
+    if len(a) != len(b):
+        raise InputError("A and B on the same rows", f"{len(a):,} and {len(b):,} rows", "compare one test set")
     same = {
-        "number of rows": len(a) == len(b),
         "weights": same_weights(a, b),
         "groups": a.groups is None or b.groups is None or torch.equal(a.groups.cpu(), b.groups.cpu()),
         "kind of outcomes": are_events(a) == are_events(b),
