@@ -31,7 +31,7 @@ TYPOS = [
 BROKEN = [
     ("epochs = 3", "epoch = 3", "training of 'CE': expected a key of Training, got 'epoch'; did you mean epochs?"),
     ("batch = 10", 'batch = "10"', "training of 'CE': expected batch to be a valid integer, got '10'"),
-    ("training = { lr = 0.5 }", 'training = { plain = ["x"] }', "training of 'F': expected a rate for each of plain"),
+    ("training = { lr = 0.5 }", 'training = { plain = ["x"] }', "training of 'F': expected a rate for each prefix in plain"),
     ("seeds = [0, 1]", "seeds = []", "expected at least one training, got none"),
     ("seeds = [0, 1]", "seeds = [0, 0]", "expected each of seeds once, got 0 twice"),
     ("seeds = [0, 1]", "seeds = [-1]", r"expected seeds\[0\] to be greater than or equal to 0, got -1"),

@@ -33,7 +33,7 @@ class ComparisonRow:
         a: Its value for A.
         b: Its value for B.
         difference: B − A.
-        low: Lower end of its interval, or None where none is known to cover.
+        low: Lower end of its confidence interval, or None if no interval with the nominal coverage is known.
         high: Upper end, or None.
         p_value: That there is no difference, corrected for the number of metrics (Holm), or None where no test is known
             to hold its level.

@@ -24,7 +24,7 @@ class PanelRow:
     Args:
         metric: The metric's repr, which names its configuration.
         value: Its value.
-        low: Lower end of its interval, or None where none is known to cover.
+        low: Lower end of its confidence interval, or None if no interval with the nominal coverage is known.
         high: Upper end, or None.
         null_high: The 97.5 % limit if calibrated: 97.5 % of perfectly calibrated models with these probabilities have a smaller
             value; None for a metric that is not a calibration error.

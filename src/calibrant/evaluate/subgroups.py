@@ -59,7 +59,7 @@ class Subgroup:
         all_low: Lower end of an interval that holds for all groups at once; NaN of labels.
         all_high: Upper end, likewise.
         ece: Calibration error within the group, in 15 bins of equal width.
-        ece_low: Lower end of its interval, or None where none is known to cover.
+        ece_low: Lower end of its confidence interval, or None if no interval with the nominal coverage is known.
         ece_high: Upper end, or None.
         p: Of the gap, if the group were calibrated; two-sided.
         p_adjusted: For the worst of all: below 0.05 in at most 5 % of calibrated models for any group. It is the smaller of the gap's,

@@ -80,7 +80,7 @@ def bootstrap(metric: Any, predictions: Data, *, draws: int = 1000, seed: int = 
     """
     data = require_metric(metric, level=level, draws=draws).check(predictions)
     if not hasattr(metric, "rows"):
-        got = f"{shown(metric, most=200)}, for which none is known to cover"
+        got = f"{shown(metric, most=200)}, for which no interval with the nominal coverage is known"
         raise NoIntervalError("a metric that is a mean over rows", got, "use interval")
     rows = metric.rows(data).cpu().double().numpy()
     require_finite(rows.sum(), metric)

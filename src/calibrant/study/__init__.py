@@ -1,6 +1,6 @@
-"""Studies: the papers' experiments as recipes, run on one machine or several, stored and resumable.
+"""Studies describe the papers' experiments as recipes, which can be run on one or several machines, and resumed.
 
-Training stores predictions and a trajectory; every table and figure is computed from them.
+Each training stores its predictions and measurements over the epochs; every table and figure is computed from them.
 """
 
 from calibrant.study.load import load_study, presets

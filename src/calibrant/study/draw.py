@@ -1,4 +1,4 @@
-"""Figures of studies and of the theory, drawn: as files, and as images of a report."""
+"""Draws the figures of studies and of the theory, as files or as images in a report."""
 
 import io
 import math
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SIZE = (3.5, 2.9)  # inches of a panel
 Width: TypeAlias = Literal["column", "page"] | None
-# inches across, and the most panels beside each other, of a column and a page of two columns (IEEE; others are within 4 %)
+# width in inches and largest number of panels in a row, for a column and a page of two columns (IEEE; others are within 4 %)
 PUBLISHED = {"column": (3.5, 1), "page": (7.16, 3)}
 SHADES = ("#0b3c66", "#3f8fd0", "#b9d7f0", "#c2410c")  # early, later, last; orange for never
 STYLES = {"": "solid", "solid": "solid", "dashed": (0, (4, 2)), "dotted": (0, (1, 1.2)), "points": "none"}
@@ -39,7 +39,7 @@ LEGEND: dict[str, Any] = {
 LEGEND_LINE = 0.16  # inches
 BAND = 0.15  # opacity
 TIGHT: dict[str, Any] = {"bbox_inches": "tight", "pad_inches": 0.1}
-SHORT_LABEL = 16  # characters of labels of which two stand beside each other below a panel
+SHORT_LABEL = 16  # labels of at most this many characters are placed in two columns below a panel
 LETTERS, CAPTION = 11, 18  # characters of a heading, and of a caption, per inch
 HALF_HEIGHT = math.sqrt(3) / 2  # of the simplex's triangle
 
@@ -48,8 +48,8 @@ def draw_panel(panel: Panel, ax: "Axes") -> "Figure":
     """Draw one panel.
 
     Args:
-        panel: Of a ``Drawing``.
-        ax: Where to draw.
+        panel: A panel of a ``Drawing``.
+        ax: The axes to draw in.
 
     Returns:
         The figure of ``ax``.
@@ -82,14 +82,18 @@ def figure_of(drawing: Drawing, *, width: Width = None) -> "Figure":
 
     Args:
         drawing: From ``study.figures.drawings`` or ``study.theory.FIGURES``.
-        width: As wide as a journal's column or page, without the heading, which the caption replaces; None is for a screen.
+        width: "column" or "page" for the width of a journal's column or page, without a heading, which the caption replaces;
+            None for a screen.
+
+    Returns:
+        The figure.
     """
     count = len(drawing.panels)
     columns = drawing.columns or {1: 1, 2: 2, 4: 2}.get(count, 3)
     columns = columns if width is None else min(count, PUBLISHED[width][1])
     across = SIZE[0] * columns if width is None else PUBLISHED[width][0]
     rows = math.ceil(count / columns)
-    # half an inch for the heading or the legend and .15 for each row's titles; a single panel of a page is no taller than two
+    # half an inch for the heading or the legend, .15 for each row's titles; a single panel is no taller than one of two
     height = min(across / columns, SIZE[0]) * SIZE[1] / SIZE[0] + 0.15
     figure = new_figure(width=across, height=height * rows + 0.5)
     axes = [figure.add_subplot(rows, columns, place + 1) for place in range(count)]
@@ -98,7 +102,7 @@ def figure_of(drawing: Drawing, *, width: Width = None) -> "Figure":
     legend = _legends(axes, figure, below=width is None)
     if width is None:
         figure.suptitle(textwrap.fill(drawing.title, round(LETTERS * across)), fontsize=11, color=LIGHT.ink)
-        # below the canvas: a tight bounding box takes it in, and panels do not give way to it
+        # below the canvas: a tight bounding box includes it, and the panels keep their size
         caption = textwrap.fill(drawing.caption, round(CAPTION * across))
         y = -0.02 - legend / figure.get_figheight()
         figure.text(0.02, y, caption, fontsize=7, color=LIGHT.faint, va="top")
@@ -110,11 +114,11 @@ def write_figures(drawn: Sequence[Drawing], folder: Path, *, width: Width = None
 
     Args:
         drawn: From ``study.figures.drawings`` or ``study.theory.FIGURES``.
-        folder: Made if it does not exist.
-        width: As of ``figure_of``.
+        folder: The folder to write to; it is created if it does not exist.
+        width: As in ``figure_of``.
 
     Returns:
-        The files.
+        The paths of the files.
     """
     place = check_folder(folder)
     place.mkdir(parents=True, exist_ok=True)
@@ -133,7 +137,7 @@ def write_figures(drawn: Sequence[Drawing], folder: Path, *, width: Width = None
 
 
 def pictures_of(drawn: Sequence[Drawing]) -> list[tuple[str, str]]:
-    """Return (caption, SVG as a data address) of each figure, for a report in one file.
+    """Return the caption and the SVG as a data URL of each figure, for a report in one file.
 
     Args:
         drawn: From ``study.figures.drawings``.
@@ -142,7 +146,7 @@ def pictures_of(drawn: Sequence[Drawing]) -> list[tuple[str, str]]:
 
 
 def svg_of(figure: "Figure", **options: Any) -> str:
-    """Return a figure as SVG with reproducible bytes: numbered instead of random ids, coordinates to a hundredth of a point."""
+    """Return a figure as SVG with reproducible bytes: ids are numbered, and coordinates rounded to a hundredth of a point."""
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None}, **options)
     svg = re.sub(r"\s*<metadata>.*?</metadata>", "", text.getvalue(), flags=re.DOTALL)
@@ -194,7 +198,7 @@ def _draw_line(line: Line, place: int, ax: "Axes", *, scale: float, marked: bool
 
 
 def _draw_reliability(panel: Reliability, ax: "Axes") -> None:
-    """Draw the accuracy of each bin as a bar whose shade is its share of the samples, as in Wang et al. (2021, Figure 2)."""
+    """Draw the accuracy of each bin as a bar, darker the more samples it has, as in Wang et al. (2021, Figure 2)."""
     from matplotlib import colormaps
 
     count, right = panel.table.count.numpy(), panel.table.sum_y.numpy()
@@ -218,7 +222,7 @@ def _draw_bars(bars: Bars, ax: "Axes") -> None:
 
 
 def _draw_simplex(panel: Isolines | Arrows | Heat, ax: "Axes") -> None:
-    """Draw on the triangle with class 1 left, 2 right, 3 on top."""
+    """Draw the panel on a triangle with class 1 at the left, class 2 at the right and class 3 at the top."""
     ax.plot([0, 1, 0.5, 0], [0, 0, HALF_HEIGHT, 0], color=LIGHT.faint, linewidth=0.8)
     for text, place, side in (("class 1", 0, "left"), ("class 2", 1, "right")):
         ax.text(place, -0.04, text, ha=side, va="top", fontsize=8, color=LIGHT.ink)
@@ -253,7 +257,7 @@ def _draw_heat(panel: Heat, ax: "Axes") -> None:
     reach = float(panel.values.abs().max())
     levels = [reach * step / 8 for step in range(-8, 9)]
     filled = ax.tricontourf(*_coordinates(panel.rows), panel.values, levels=levels, cmap="RdBu_r")
-    with warnings.catch_warnings():  # Matplotlib 3.10 cannot, and says so
+    with warnings.catch_warnings():  # Matplotlib 3.10 cannot rasterise this artist, and warns
         warnings.simplefilter("ignore", UserWarning)
         filled.set_rasterized(True)  # as vector paths the file would be ten times as large
     bar = cast("Figure", ax.figure).colorbar(filled, ax=ax, shrink=0.75)
@@ -268,12 +272,12 @@ def _coordinates(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _legends(axes: Sequence["Axes"], figure: "Figure", *, below: bool) -> float:
-    """Add one legend below the panels if all have the same entries, else one to each panel; return its inches below the canvas.
+    """Add one legend for all panels if they have the same entries, else one to each panel; return its height below the canvas.
 
-    A tight bounding box moves a legend that is placed by the canvas, so that it stands ``below`` where there is one.
+    Set ``below`` if the figure is saved with a tight bounding box, which would move a legend placed inside the canvas.
     """
     entries = [ax.get_legend_handles_labels()[1] for ax in axes]
-    # panels that show fewer lines show the first of them
+    # a panel with fewer lines shows the first ones
     common = max(entries, key=len)
     if len(axes) > 1 and common and all(found == common[: len(found)] for found in entries):
         handles, labels = axes[entries.index(common)].get_legend_handles_labels()
@@ -285,7 +289,7 @@ def _legends(axes: Sequence["Axes"], figure: "Figure", *, below: bool) -> float:
         return LEGEND_LINE * (1 + math.ceil(len(labels) / columns)) if below else 0.0
     for ax, found in zip(axes, entries, strict=True):
         if found:
-            # below, where no line is
+            # below the panel, where it covers no line
             columns = 2 if max(map(len, found)) <= SHORT_LABEL else 1
             ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=columns, **LEGEND)
     return 0.0

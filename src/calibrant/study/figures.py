@@ -1,4 +1,4 @@
-"""Figures of a study as numbers, from its stored runs; ``study.draw`` draws them."""
+"""Computes the numbers of a study's figures from its stored runs; ``study.draw`` draws them."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,13 +44,16 @@ ROC_POINTS = 200
 
 
 def drawings(study: Study, measured: Sequence[Measured]) -> list[Drawing]:
-    """Return the figures of a study that have finished runs, one for each setting.
+    """Return the figures of a study, one for each setting with finished runs.
 
-    A figure that cannot be drawn is named in a warning and left out.
+    A figure that cannot be drawn is left out, with a warning that names it.
 
     Args:
         study: The study.
         measured: The result of ``collect``.
+
+    Returns:
+        The figures in the order of the study.
     """
     places = list(dict.fromkeys(item.setting for item in measured))
     found = []
@@ -64,7 +67,7 @@ def drawings(study: Study, measured: Sequence[Measured]) -> list[Drawing]:
             except CalibrantError as error:
                 warn_user(f"the figure {spec.name!r} is left out: {error}", UserWarning)
                 continue
-            # one point along the axis shows nothing: what has finished so far is in the tables
+            # a curve of one point shows nothing; the tables already show what has finished so far
             panels = [one for one in made if not isinstance(one, Plot) or max(len(line.x) for line in one.lines) > 1]
             if panels:
                 found.append(_drawing(spec, items, panels, place if len(settings) > 1 else ""))
@@ -74,7 +77,7 @@ def drawings(study: Study, measured: Sequence[Measured]) -> list[Drawing]:
 
 
 def _drawing(spec: FigureSpec, items: Sequence[Measured], panels: Sequence[Panel], place: str) -> Drawing:
-    """Return the figure with its caption; ``place`` is the setting where there are several."""
+    """Return the figure with its caption; ``place`` is the setting's label if there are several settings."""
     seeds = len({item.seed for item in items})
     shown = f"{seeds} seed{'s' if seeds > 1 else ''}"
     if any(len(line.low) for panel in panels if isinstance(panel, Plot) for line in panel.lines):
@@ -124,7 +127,7 @@ def trajectory(spec: FigureSpec, groups: Groups) -> list[Plot]:
 
 
 def bins(spec: FigureSpec, groups: Groups) -> list[Plot]:
-    """Return a panel for each bin with confidence minus accuracy on validation data, and one with AdaFocal's γ in the bins."""
+    """Return a panel for each bin with confidence − accuracy on validation data, and a panel with AdaFocal's γ of the bins."""
     panels = []
     for index in spec.bins:
         lines = [curve(label, runs, f"validation.gaps_mass.{index}") for label, runs in groups.items()]
@@ -134,7 +137,7 @@ def bins(spec: FigureSpec, groups: Groups) -> list[Plot]:
         for label, runs in groups.items()
         for index in spec.bins
     ]
-    # colours of their own: those of the objectives stand for them in the panels beside
+    # separate colours, because the objectives' colours mean objectives in the other panels
     gammas = [replace(line, group=len(groups) + place) for place, line in enumerate(with_points(every))]
     if gammas:
         panels.append(Plot("γ of the bins", "epoch", "γ (below 0: inverse focal loss)", gammas, level=0.0))
@@ -155,7 +158,7 @@ def learned(spec: FigureSpec, groups: Groups) -> list[Plot]:
 
 
 def reliability(spec: FigureSpec, groups: Groups) -> list[Reliability]:
-    """Return two diagrams for each objective's first seed: uncalibrated, and at the T of least validation ECE."""
+    """Return two diagrams for the first seed of each objective: uncalibrated, and at the T with the lowest validation ECE."""
     panels = []
     for label, runs in groups.items():
         fits = runs[0].fits
@@ -168,7 +171,7 @@ def reliability(spec: FigureSpec, groups: Groups) -> list[Reliability]:
 
 
 def logits(spec: FigureSpec, groups: Groups) -> list[Bars]:
-    """Return the largest logits of training samples of an objective's first seed, by the epoch at which they were learned."""
+    """Return histograms of the training samples' largest logits for the first seed, grouped by the epoch of learning them."""
     found = {}
     for label, runs in groups.items():
         fits = runs[0].fits
@@ -216,8 +219,8 @@ def _roc(label: str, fits: FoldFits, name: str, stage: str) -> Line:
 
 
 def sweep(spec: FigureSpec, groups: Groups) -> list[Plot]:
-    """Return measures by the strength of a loss; entries with a sign share one axis, others have separate panels."""
-    # with a sign the parameters of two losses become one axis: −γ of focal loss, 0, γ of inverse focal loss
+    """Return measures as functions of a loss's strength; entries with a sign share one axis, others have separate panels."""
+    # the sign joins the parameters of two losses on one axis: −γ of focal loss, 0, γ of inverse focal loss
     together = any(len(entry) > 2 for entry in spec.sweep)
     panels = []
     for entries in [spec.sweep] if together else [(entry,) for entry in spec.sweep]:
@@ -354,16 +357,16 @@ KINDS: Mapping[str, Callable[[FigureSpec, Groups], Sequence[Panel]]] = {
 
 
 def curve(label: str, runs: Sequence[Measured], place: str) -> Line:
-    """Return the entry ``place`` of the trajectory over epochs: mean over folds, then mean, minimum and maximum over seeds.
+    """Return a figure of the trajectory over the epochs: its mean over folds, then mean, minimum and maximum over seeds.
 
     Args:
-        label: Its label in the legend.
+        label: The label in the legend.
         runs: Runs of one objective, one per seed.
         place: Keys and indices joined by dots, such as ``"validation.gaps_mass.7"``.
     """
     by_seed = []
     for run in runs:
-        # folds are parts of one experiment, so that their mean is the number of a seed; bands are over seeds
+        # folds are parts of one experiment, so each seed's number is their mean; bands are over seeds
         of_folds = zip(
             *([value_at(entry, place) for entry in entries] for entries in run.fits.trajectories), strict=True
         )

@@ -1,4 +1,4 @@
-"""Studies from TOML files: the package's presets, at one of their scales, and the user's own files."""
+"""Loads studies from TOML files: the package's presets and the user's own files, each at one of its scales."""
 
 import tomllib
 from collections.abc import Mapping
@@ -21,7 +21,12 @@ Tables = Mapping[str, Any]
 
 
 def presets() -> list[str]:
-    """Return the names of the studies included in the package."""
+    """Return the names of the studies included in the package, for ``load_study``.
+
+    Examples:
+        >>> "digits" in presets()
+        True
+    """
     found = (entry.name for entry in FOLDER.joinpath("presets").iterdir())
     return sorted(name.removesuffix(".toml") for name in found if name.endswith(".toml"))
 
@@ -31,7 +36,11 @@ def load_study(name: str | Path, *, scale: str | None = "cpu") -> Study:
 
     Args:
         name: One of ``presets()``, or a path that ends in ``.toml``.
-        scale: ``"cpu"``, ``"gpu"`` or ``"paper"``: the ``[scales.…]`` table whose entries override the file's; None: none.
+        scale: ``"cpu"``, ``"gpu"`` or ``"paper"``: the ``[scales.…]`` table whose entries override the file's. None overrides
+            nothing.
+
+    Returns:
+        The study.
 
     Raises:
         InputError: If there is no such study or scale, or the recipe is invalid.
@@ -50,8 +59,8 @@ class StudyFile:
 
     Args:
         name: Name of a preset, or the path.
-        tables: What it holds, without ``[scales]``.
-        scales: Scale → the tables that override them; a file may have none.
+        tables: The file's tables, without ``[scales]``.
+        scales: For each scale, the tables that override the file's; a file may have no scales.
     """
 
     name: str
@@ -60,7 +69,7 @@ class StudyFile:
 
     @classmethod
     def read(cls, name: str | Path) -> "StudyFile":
-        """Return the tables of a preset or a file, of which nothing is checked but what is merged here."""
+        """Return the tables of a preset or a file, without checking them further than merging requires."""
         where = str(name)
         if not where.endswith(".toml") and where not in presets():
             raise refuse(f"a study of {', '.join(presets())} or a .toml file", shown(name), "choose one")
@@ -78,7 +87,7 @@ class StudyFile:
         return cls(where, tables, scales)
 
     def study(self, scale: str | None) -> Study:
-        """Return the study at a scale; any will do for a file that has none."""
+        """Return the study at a scale, which has no effect if the file has no scales."""
         with naming(self.name), _as_presets_have_them():
             if self.scales and scale is not None and scale not in self.scales:
                 raise InputError(f"scale to be one of {', '.join(self.scales)}", f"{scale!r}", "choose one")
@@ -87,18 +96,18 @@ class StudyFile:
         return study
 
     def _labels(self, family: str) -> set[Any]:
-        """Return the labels that the file has at any scale."""
+        """Return all labels of a family of tables that occur in the file at any scale."""
         return {entry.get("label") for part in (self.tables, *self.scales.values()) for entry in part.get(family, ())}
 
 
 def _as_presets_have_them() -> Any:
-    """Raise an ``InputError`` for what cannot be merged: a number where a table is expected, or another kind of value."""
+    """Turn errors of merging (for example a number where a table is expected) into an ``InputError``."""
     wanted, got = "a study's tables as the presets have them", "a value of another kind"
     return error_boundary(wanted, got, "compare it with a preset", kind=InputError)
 
 
 def _overlay(tables: Tables, scale: Tables) -> dict[str, Any]:
-    """Return the entries of ``scale``, its tables merged into those of the file, and ``keep`` lists resolved to entries."""
+    """Return the entries of ``scale``, with tables merged into the file's tables and ``keep`` lists replaced by the entries."""
     merged: dict[str, Any] = {}
     for key, value in scale.items():
         if key in ("keep_objectives", "keep_settings"):
@@ -124,14 +133,14 @@ def _study(tables: Tables) -> Study:
     printed = [figure for entry in values.pop("printed", ()) for figure in Printed(**entry).figures()]
     values["published"] = [*values.get("published", ()), *map(asdict, printed)]
     study = Study(**values)
-    # constructs every recipe; seeds differ in no choice that could be wrong
+    # constructs every recipe of the first seed, which is sufficient: nothing that could be wrong depends on the seed
     if not list(replace(study, seeds=study.seeds[:1]).cells()):
         raise InputError("at least one training", "none", "name seeds and objectives, and raise folds to 1 or more")
     return study
 
 
 def _objective(entry: Any) -> Any:
-    """Return the table of an objective, of which a label of ``objectives.toml`` stands for the whole or for what is left out."""
+    """Return the complete table of an objective, filling in from ``objectives.toml`` what only its label implies."""
     given = {"label": entry} if isinstance(entry, str) else entry
     if "loss" in given:
         return given
@@ -147,14 +156,14 @@ def _known_objectives() -> dict[str, Tables]:
 
 @record
 class Printed:
-    """A paper's table as printed: one row per setting, one group of numbers per objective, percentages in per cent.
+    """A paper's table as printed: one row per setting, one group of numbers per objective, and percentages from 0 to 100.
 
     Args:
-        source: Table of a paper.
-        measures: Measure of each number in a group.
-        objectives: Label of each group.
-        rows: Label of a setting (or "") → groups; an empty group is a cell that is missing or illegible in the paper.
-        spreads: The standard deviations, in the same way; rows without any are left out.
+        source: The paper and the number of the table.
+        measures: The measure of each number in a group.
+        objectives: The label of each group.
+        rows: For each label of a setting (or ""), its groups; an empty group is missing or illegible in the paper.
+        spreads: The standard deviations in the same form, without the rows that have none.
     """
 
     source: Text
@@ -167,7 +176,7 @@ class Printed:
         """Return every printed number, percentages as fractions.
 
         Raises:
-            InputError: If a row does not have one group per objective, each of one number per measure or of none.
+            InputError: If a row does not have one group per objective, or a group has neither one number per measure nor none.
         """
         found = []
         for setting, groups in self.rows.items():

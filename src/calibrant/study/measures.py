@@ -1,6 +1,6 @@
-"""The measures of a study: metrics of test predictions before and after calibrators fitted on validation predictions.
+"""The measures of a study: metrics of test predictions, before and after calibrators fitted on validation predictions.
 
-A measure is a function of the predictions and trajectories of all folds of a training; every table and figure looks it up by name.
+A measure is a function of the predictions and trajectories of all folds; tables and figures look measures up by name.
 """
 
 import math
@@ -45,11 +45,11 @@ SHIFTS = {
     "gaussian-blur",
     "contrast",
     "jpeg",
-}  # out-of-distribution sets with the labels of the test data
+}  # out-of-distribution sets that have the same labels as the test data
 FEW = 200  # validation samples of a small set (Wang et al. 2021, Figure 3)
-# At which T is fitted, for its linearity (Komisarenko & Kull 2024, Figure 8).
+# Values of γ at which T is fitted, to see how linear T(γ) is (Komisarenko & Kull 2024, Figure 8).
 LINE_GAMMAS = (0.0, 0.5, 1.0, 2.0, 3.0, 5.0)
-# The step of the authors' code, up to 20 instead of 5: an over-confident network's T at γ = 5 is beyond 5.
+# The step of the authors' code, but up to 20 instead of 5, because an over-confident network's T at γ = 5 exceeds 5.
 LINE_GRID = tuple(step / 20 for step in range(1, 401))
 Entries = Sequence[Mapping[str, Any]]  # of one fold's trajectory
 
@@ -63,8 +63,8 @@ class FoldFits:
     Args:
         validation: Validation predictions of each fold.
         test: Test predictions of each fold.
-        trajectories: The trajectory of each fold.
-        of_training: Reads ``"learned_epochs"`` or ``"max_logits"`` of the training samples of each fold.
+        trajectories: The measurements over the epochs of each fold.
+        of_training: A function that reads ``"learned_epochs"`` or ``"max_logits"`` of the training samples of each fold.
         ood: Predictions of out-of-distribution sets of each fold, by name.
 
     Examples:
@@ -94,7 +94,7 @@ class FoldFits:
         """Return the fitted calibrator of each fold.
 
         Args:
-            name: A key of ``CALIBRATORS``, or ``"optimal"``: one for all folds, which minimises the ECE of all test rows.
+            name: A key of ``CALIBRATORS``, or ``"optimal"`` for one temperature that minimises the ECE of all test rows.
         """
         if name not in self._calibrators:
             self._calibrators[name] = (
@@ -105,7 +105,7 @@ class FoldFits:
         return self._calibrators[name]
 
     def after(self, name: str) -> Predictions:
-        """Return the test predictions of all folds calibrated by ``name``: see ``calibrators``; uncalibrated for ``""``."""
+        """Return the test predictions of all folds after the calibrators ``name``; ``""`` returns them uncalibrated."""
         if not name:
             return self.before
         if name not in self._after:
@@ -140,7 +140,7 @@ def calibrated(
 
 @contextmanager
 def ignore_bound_warnings() -> Iterator[None]:
-    """Ignore a warning that is common here: T at its bound where all rows are correct."""
+    """Ignore the warning that T is at its bound, which is common here because all rows of a split can be correct."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BoundWarning)
         yield
@@ -158,7 +158,7 @@ def geometric_mean(values: Sequence[Any]) -> float:
 
 
 def mean_or_nan(values: Sequence[float]) -> float:
-    """Return the mean, NaN for none."""
+    """Return the mean of the values, or NaN if there are none."""
     return float(np.mean(values)) if values else math.nan
 
 
@@ -170,12 +170,12 @@ def temperatures_along(rows: Predictions, gammas: Sequence[float], **options: An
 
 @dataclass(frozen=True)
 class Measure:
-    """A number of a run, and how tables show it.
+    """A number that is computed from a run, and its format in tables.
 
     Args:
-        label: Its heading, without the unit.
-        of: Computes it; NaN if the run did not record it.
-        percent: Whether tables show it in per cent; the value itself is a fraction.
+        label: The heading, without the unit.
+        of: The function that computes it; it returns NaN if the run did not record what is needed.
+        percent: Whether tables show it as a percentage; the value itself is a fraction.
     """
 
     label: str
@@ -213,13 +213,13 @@ def _gamma(fits: FoldFits, *, name: str) -> float:
 
 
 def _best_temperature(fits: FoldFits, *, split: str) -> float:
-    """Return the T that fits the predictions of a split after the last epoch best."""
+    """Return the temperature of lowest log-loss for the predictions of a split after the last epoch."""
     found = [entries[-1].get(split, {}).get("temperature") for entries in fits.trajectories]
     return geometric_mean(found) if found and None not in found else math.nan
 
 
 def _of_rows(fits: FoldFits, *, what: str, right: bool) -> float:
-    """Return the mean NLL or entropy of the test rows that are right, or of those that are wrong."""
+    """Return the mean NLL or entropy of the test rows that are classified correctly (``right``) or incorrectly."""
     rows = fits.before.correct if right else ~fits.before.correct
     values = (fits.before.nll if what == "nll" else entropy_rows(fits.before))[rows]
     return float(values.mean()) if len(values) else math.nan
@@ -232,7 +232,7 @@ def _excess_uncertain(fits: FoldFits) -> float:
 
 
 def _departure_from_line(fits: FoldFits, *, tenth: bool) -> float:
-    """Return the largest deviation of T(γ) from its least-squares line, or a tenth of its range: the mean over folds."""
+    """Return the mean over folds of the largest deviation of T(γ) from its least-squares line, or of a tenth of its range."""
     found = []
     for rows in fits.validation:
         # as in Komisarenko & Kull (2024, Figure 8), who find nearly a line
@@ -248,7 +248,7 @@ def _ood_auroc(fits: FoldFits) -> float:
 
 
 def _under_shift(fits: FoldFits, *, metric: Metric, at_t: bool) -> float:
-    """Return the mean of a metric over the sets whose images are the test images, made worse: their labels are the same."""
+    """Return the mean of a metric over the corrupted versions of the test images, which keep their labels."""
     found = []
     for place, (rows, sets) in enumerate(zip(fits.test, fits.ood, strict=False)):
         for name in SHIFTS & sets.keys():
@@ -263,15 +263,15 @@ def _with_few(fits: FoldFits, *, name: str) -> float:
 
 
 def _gain_of_samples(fits: FoldFits, *, name: str) -> float:
-    """Return how much lower the ECE is with all validation samples than with few."""
+    """Return how much lower the ECE is after fitting on all validation samples instead of the first 200."""
     return fits.value(f"ece_{name}_few") - fits.value(f"ece_{name}")
 
 
 def _logit_gap(fits: FoldFits) -> float:
-    """Return the mean largest logit of samples right since the first third of the epochs, less that of those right later or never."""
+    """Return the mean largest logit of samples learned in the first third of the epochs minus that of all other samples."""
     found = []
     for epochs, logits in zip(fits.of_training("learned_epochs"), fits.of_training("max_logits"), strict=True):
-        # 0 stands for never learned, which counts as late; a training is looked at every few epochs, at first perhaps after a third
+        # 0 means never learned, which counts as late; the first measured epoch may already be after a third of the training
         learned = epochs > 0
         first = int(torch.where(learned, epochs, epochs.max()).min())
         early = learned & (epochs <= max(first, int(epochs.max()) // 3))
@@ -280,15 +280,15 @@ def _logit_gap(fits: FoldFits) -> float:
 
 
 def _along(of_fold: Callable[[Entries], float]) -> Callable[[FoldFits], float]:
-    """Return the measure of a trajectory: the mean over folds, NaN for runs without one."""
+    """Return a measure that averages ``of_fold`` over the folds' trajectories; NaN for runs without a trajectory."""
     return lambda fits: mean_or_nan([of_fold(entries) for entries in fits.trajectories])
 
 
 def _value_at(part: float, name: str, *, split: str = "test") -> Callable[[FoldFits], float]:
-    """Return the measure ``name`` of a split, at a part of the trajectory from 0, its first entry, to 1, its last; NaN for none."""
+    """Return the measure that reads ``name`` of a split at ``part`` of the trajectory: 0 is its first entry, 1 its last."""
 
     def of_fold(entries: Entries) -> float:
-        place = int(part * len(entries) + 1e-9)  # a third of 3 is 1, whatever rounding makes of it
+        place = int(part * len(entries) + 1e-9)  # so that a third of 3 is 1 in spite of rounding
         entry = entries[min(place, len(entries) - 1)]
         found = (entry[split] if split else entry).get(name)
         return math.nan if found is None else float(found)  # None: there are no such samples
@@ -297,18 +297,18 @@ def _value_at(part: float, name: str, *, split: str = "test") -> Callable[[FoldF
 
 
 def _least(entries: Entries) -> Mapping[str, Any]:
-    """Return the figures of test data in the entry with their least NLL."""
+    """Return the figures of the test data at the epoch with their lowest NLL."""
     tests: list[Mapping[str, Any]] = [entry["test"] for entry in entries]
     return min(tests, key=lambda figures: float(figures["nll"]))
 
 
 def _rise(of_entry: Callable[[Mapping[str, Any]], float]) -> Callable[[FoldFits], float]:
-    """Return by how much a figure of test data rose since the least NLL."""
+    """Return the measure of how much a figure of the test data has risen since the epoch with the lowest NLL."""
     return _along(lambda entries: of_entry(entries[-1]["test"]) - of_entry(_least(entries)))
 
 
 def _share_of_nll(figures: Mapping[str, Any], *, kind: str) -> float:
-    """Return what wrong or correct samples add to the mean NLL."""
+    """Return the part of the mean NLL that incorrectly or correctly classified samples contribute."""
     share = figures["error"] if kind == "wrong" else 1 - figures["error"]
     return float(share * (figures[f"nll_{kind}"] or 0.0))  # None: there are no such samples
 
@@ -318,7 +318,7 @@ def _jumps(entries: Entries) -> float:
     return float(np.abs(np.diff(late)).mean()) if len(late) > 1 else math.nan
 
 
-# Made of others, seed by seed: their label, what they are made of, and how.
+# Measures computed from other measures, seed by seed: label, the other measures' names, and the function.
 DERIVED: Mapping[str, tuple[str, tuple[str, ...], Callable[..., float]]] = {
     "apart_by_ece": ("distance of T by ECE from 1, |ln T|", ("temperature_by_ece",), lambda t: abs(math.log(t))),
     "gain_by_ece": ("gain of T by ECE in ECE", ("ece", "ece_by_ece"), lambda raw, after: raw - after),
@@ -365,7 +365,7 @@ MEASURES: Mapping[str, Measure] = {
     "gamma_focal_by_mass": nats("γ of focal T by AdaECE", partial(_gamma, name="focal_by_mass")),
     "temperature_train": nats("T on training data", partial(_best_temperature, split="train")),
     "temperature_test": nats("T on test data (oracle)", partial(_best_temperature, split="test")),
-    # of figures of the papers, without a column in a table
+    # used in figures of the papers, without a column in a table
     "nll_wrong": nats("NLL of wrong samples", partial(_of_rows, what="nll", right=False)),
     "nll_correct": nats("NLL of correct samples", partial(_of_rows, what="nll", right=True)),
     "entropy_wrong": nats("entropy of wrong samples", partial(_of_rows, what="entropy", right=False)),

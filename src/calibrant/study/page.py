@@ -1,4 +1,4 @@
-"""Tables and sentences of a study, as the command line prints them and as its page shows them; and the index of the papers' claims."""
+"""Tables and sentences of a study for the terminal and for its page, and the index of the papers' claims."""
 
 import json
 import textwrap
@@ -23,12 +23,12 @@ from calibrant.study.tables import Measured, Summary, Verdict, deviation, groupe
 SIDE_BY_SIDE = 4  # measures of a paper in one table, so that it fits a terminal
 T_MEAN = "{mean[temperature]:.2f}"
 SIDES = {True: "over-confident", False: "under-confident"}  # by whether the temperature is above 1
-# Of each table: heading of the first column, title, note, and the other columns; a study's title heads its first table.
+# For each table: heading of the first column, title, note, and the other columns. The title of the first table is the study's.
 TABLES: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "main": (
         "objective",
         "",
-        ("{mean_of_seeds}, on test data (n = {rows} test samples a seed). ECE: 15 equal-width bins of the top "
+        ("{mean_of_seeds}, on test data (n = {rows} test samples per seed). ECE: 15 equal-width bins of the top "
         "label. T: the temperature that minimises the log-loss of the validation data. Calibrated mean, 97.5 %: the ECE that "
         "a perfectly calibrated model with the probabilities at T would have on as many samples, on average and at most in "
         "97.5 % of cases; an ECE at T below the second is no evidence of miscalibration."),
@@ -40,8 +40,8 @@ TABLES: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "narrow": (
         "trained with",
         "",
-        ("On {rows} test images a seed, of all folds. "
-        "ECE: how far confidence and accuracy are apart. T: one number that divides the logits, "
+        ("On {rows} test images per seed, over all folds. "
+        "ECE: the mean distance between confidence and accuracy. T: one number that divides the logits, "
         "fitted on validation images by log-loss. By chance: a calibrated network stays below this ECE in 97.5 % of samples."),
         {
             "error %": "{error}", "ECE %": "{ece}", "T": T_MEAN, "ECE % at T": "{ece_at_t}", "by chance": "{calibrated_high}"
@@ -52,7 +52,7 @@ TABLES: dict[str, tuple[str, str, str, dict[str, str]]] = {
         "After each calibrator",
         ("ECE in % after each calibrator, all fitted on validation data: T by its log-loss, T by its ECE on .01 … 10 "
         "(in brackets), histogram binning with 15 equal bins, focal temperature scaling by log-loss (γ; T). Optimal: at the "
-        "one T that minimises the ECE of the test data themselves, an oracle that sees test labels: a bound on any one T."),
+        "T that minimises the ECE of the test data themselves. It uses test labels, so no T chosen without them can do better."),
         {
             "ECE %": "{ece}", "at T": "{ece_at_t}", "at T by ECE": "{ece_by_ece} ({mean[temperature_by_ece]:.2f})",
             "binned": "{ece_binned}", "focal T (γ; T)": "{ece_focal} ({mean[gamma_focal]:.2g}; {mean[temperature_focal]:.2f})",
@@ -70,8 +70,8 @@ TABLES: dict[str, tuple[str, str, str, dict[str, str]]] = {
     ),
 }  # fmt: skip
 PAPER_NOTE = (
-    "The paper's figure / ours. Papers contradict each other on the same cell: orderings and signs can be expected to "
-    "agree, figures cannot."
+    "The paper's figure / ours. Papers contradict each other on the same cell, so expect orderings and signs to agree, but "
+    "not the figures."
 )
 
 
@@ -79,9 +79,9 @@ def tables_of(lines: Sequence[Summary], *, title: str, columns: Sequence[str]) -
     """Return the tables of a study.
 
     Args:
-        lines: What ``summarise`` returned, with the measures of ``columns``.
-        title: Heading of the first.
-        columns: Which: keys of ``study.measures.COLUMNS``, or ``"narrow"``, what a first look needs of ``"main"``.
+        lines: The result of ``summarise``, with the measures of ``columns``.
+        title: Heading of the first table.
+        columns: The tables to return: keys of ``study.measures.COLUMNS``, or ``"narrow"`` for the main columns of ``"main"``.
     """
     rows = " or ".join(f"{count:,}" for count in sorted({line.rows for line in lines}))
     several = any(line.seeds > 1 for line in lines)
@@ -99,7 +99,7 @@ def tables_of(lines: Sequence[Summary], *, title: str, columns: Sequence[str]) -
 
 
 def _filled_cell(line: Summary, text: str) -> str:
-    """Return a cell: each ``{measure}`` as its mean with its spread, ``{mean[measure]}`` as the mean alone."""
+    """Return the text of a cell: ``{measure}`` becomes the mean with its spread, ``{mean[measure]}`` the mean only."""
     chance = {"calibrated_mean": line.calibrated_mean, "calibrated_high": line.calibrated_high}
     shown = {name: spread(line, name) for name in line.mean} | {name: f"{100 * x:.1f}" for name, x in chance.items()}
     return text.format(mean=line.mean, **shown)
@@ -111,7 +111,7 @@ def _names_of_summaries(lines: Sequence[Summary]) -> list[tuple[str, Summary]]:
 
 
 def paper_tables(study: Study, lines: Sequence[Summary]) -> list[Table]:
-    """Return the papers' figures beside ours, or nothing if the study knows none or they were not run."""
+    """Return tables of the papers' figures with ours; empty if the study has none or has not run them."""
     beside = [(name, line, printed_beside(study, line)) for name, line in _names_of_summaries(lines)]
     measures = [measure for measure in MEASURES if any(measure in printed for _, _, printed in beside)]
     tables = []
@@ -122,7 +122,7 @@ def paper_tables(study: Study, lines: Sequence[Summary]) -> list[Table]:
             for name, line, printed in beside
             if any(measure in printed for measure in shown)
         ]
-        title = "Beside the paper" if not start else "Beside the paper, further measures"
+        title = "Compared with the paper" if not start else "Compared with the paper, further measures"
         last = start + SIDE_BY_SIDE >= len(measures)
         header = ["objective", *(MEASURES[measure].heading for measure in shown)]
         tables.append(Table(title, header, rows, PAPER_NOTE if last else ""))
@@ -133,7 +133,7 @@ def one_gamma_table(study: Study, measured: Sequence[Measured]) -> list[Table]:
     """Return focal temperature scaling with one γ for all seeds, as in Komisarenko & Kull (2024, Table 1).
 
     Args:
-        study: The study; there is no table if it is not of that paper's experiments, or has one seed.
+        study: The study; there is no table if it does not reproduce that paper or has a single seed.
         measured: The result of ``collect``.
     """
     metric, cells = ECE(EqualMass(15)), []
@@ -151,15 +151,13 @@ def one_gamma_table(study: Study, measured: Sequence[Measured]) -> list[Table]:
         temperature = geometric_mean([geometric_mean([one.temperature for one in made]) for _, made in pairs])
         shown = f"{np.mean(errors):.2f}±{deviation(errors):.2f}"
         cells.append([f"{setting} · {objective}", f"{gamma:g}", f"{temperature:.2f}", shown])
-    note = (
-        "γ has the least AdaECE of the validation data in the mean over seeds, as in the paper; T is each seed's own."
-    )
+    note = "γ has the lowest mean AdaECE of the validation data over seeds, as in the paper; each seed has its own T."
     header = ["objective", "γ", "T by AdaECE", "AdaECE % at focal T"]
     return [Table("Focal temperature scaling with one γ for all seeds", header, cells, note)] if cells else []
 
 
 def _printed_and_measured(line: Summary, printed: Mapping[str, Published], measure: str) -> str:
-    """Return the paper's figure / ours, each with its standard deviation over seeds where there is one."""
+    """Return the text "paper's figure / ours", each with its standard deviation over seeds if there is one."""
     if measure not in printed:
         return ""
     one, words = printed[measure], MEASURES[measure]
@@ -168,7 +166,7 @@ def _printed_and_measured(line: Summary, printed: Mapping[str, Published], measu
 
 
 def in_short(lines: Sequence[Summary]) -> list[str]:
-    """Return what is wrong, how sure that is and what to do: three sentences for each setting."""
+    """Return three sentences for each setting: what is wrong, how sure that is, and what to do."""
     said = []
     for setting in dict.fromkeys(line.setting for line in lines):
         mine = [line for line in lines if line.setting == setting]
@@ -187,18 +185,19 @@ def in_short(lines: Sequence[Summary]) -> list[str]:
             (
                 f"How sure: {worst.seeds} seed{'s' * (worst.seeds > 1)} of {worst.rows:,} test rows; at its temperature the ECE is "
                 f"{100 * after:.1f} %, {'below' if after <= limit else 'above'} the {100 * limit:.1f} % that calibrated models stay below."
-                + ("" if worst.seeds > 1 else " One seed tells no objectives apart.")
+                + ("" if worst.seeds > 1 else " One seed cannot show differences between objectives.")
             ),
             (
                 f"What to do: calibrate after training, whatever the objective; then {best.objective} has the lowest log-loss "
-                f"({best.mean['nll_at_t']:.3f}{f'; {others} more within its spread over seeds' if others > 0 else ''}). The table has all."
+                f"({best.mean['nll_at_t']:.3f}{f'; {others} more within its spread over seeds' if others > 0 else ''}). "
+                "The table shows all of them."
             ),
         ]
     return said
 
 
 def verdict_sentences(verdicts: Sequence[Verdict], lines: Sequence[Summary] = ()) -> list[str]:
-    """Return one sentence a claim: whether the papers' ordering shows here, how sure that is, and if an error changed its side."""
+    """Return one sentence per claim: whether the paper's ordering shows here, and how sure that is."""
     said, settings = [], {verdict.setting for verdict in verdicts}
     for verdict in verdicts:
         if verdict.seen is None:
@@ -227,7 +226,7 @@ def verdict_sentences(verdicts: Sequence[Verdict], lines: Sequence[Summary] = ()
 
 
 def spread(line: Summary, name: str) -> str:
-    """Return the mean of a measure as people read it, with its standard deviation where there are several seeds."""
+    """Return the mean of a measure as text, with its standard deviation if there are several seeds."""
     scale, digits = 100 if MEASURES[name].percent else 1, 1 if name == "error" else 2
     mean = f"{scale * line.mean[name]:.{digits}f}"
     return mean if line.seeds == 1 else f"{mean}±{scale * line.spread[name]:.{digits}f}".replace("±0.", "±.")
@@ -248,9 +247,9 @@ def write_page(
         study: The study.
         measured: The result of ``collect``; the models of the first seed are shown.
         lines: The result of ``summarise``.
-        path: A file of a kind that ``report`` writes.
-        shown: Tables and pictures.
-        sentences: What the papers claim, and what shows here.
+        path: A file whose suffix ``report`` supports.
+        shown: The tables and pictures.
+        sentences: The sentences about the papers' claims.
     """
     first = [m for m in measured if m.seed == study.seeds[0]]
     models = [
@@ -284,18 +283,18 @@ def read_claims() -> list[dict[str, Any]]:
     """Return the index of the papers' claims, one record per claim with its verdict at each place where it was tested.
 
     Raises:
-        FileFormatError: If this is an installed package, which does not have it.
+        FileFormatError: If this is an installed package, which does not contain the index.
     """
     path = Path(__file__).resolve().parents[3] / "papers" / "index.json"
     if not path.is_file():
         remedy = "they are in the folder papers/ of Calibrant's repository"
-        raise FileFormatError("the papers' claims beside the source code", "an installed package", remedy)
+        raise FileFormatError("the papers' claims next to the source code", "an installed package", remedy)
     found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["claims"]
     return found
 
 
 def claim_table(claims: Sequence[Mapping[str, Any]]) -> Table:
-    """Return how many comparisons have each verdict, by paper and by what they rest on, and over all papers together."""
+    """Return a table of the number of comparisons with each verdict, by paper, by kind of data, and in total."""
     lines = [
         (claim["paper"], line["regime"], line["verdict"], line.get("comparison", (claim["number"], line["data"])))
         for claim in claims
@@ -312,16 +311,16 @@ def claim_table(claims: Sequence[Mapping[str, Any]]) -> Table:
     header = ["paper", "rests on", "all", *COLUMNS_OF_VERDICTS]
     regimes = "; ".join(f"{name}: {words}" for name, words in REGIMES.items())
     note = (
-        f"Each comparison counts once, also where several claims or papers rest on it. {regimes}. Shows, or shows the opposite: p < .05, "
-        "adjusted over all comparisons. None: no effect above the margin. Unclear: none of these, or first and last differ "
-        "as claimed and the order between them does not. Unfit: not comparable, since the test errors are too large or too far apart, "
-        "or not decidable."
+        f"Each comparison counts once, even if several claims or papers rest on it. {regimes}. Shows, or shows the opposite: p < .05, "
+        "adjusted over all comparisons. None: no effect above the margin. Unclear: none of these, or the first and the last "
+        "objective differ as claimed but the order between them is another. Unfit: not comparable, because the test errors are too "
+        "large or too far apart, or not decidable."
     )
     return Table("The papers' claims on the records of what was run", header, rows, note)
 
 
 def claim_sentences(claims: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return each claim with its number, what the paper says, and a line for each place: verdict, effect and adjusted p-value."""
+    """Return lines for each claim: its number, the paper's words, and verdict, effect and adjusted p-value for each test of it."""
     found = []
     for claim in claims:
         head = f"{claim['number']}. {claim['claim']} ({claim['paper']}, {claim['place']})"

@@ -1,4 +1,4 @@
-"""What the figures of studies and of the theory are made of: numbers and their names, nothing drawn."""
+"""The content of figures of studies and of the theory: numbers and their names, without any drawing."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,16 +12,16 @@ Numbers = Sequence[float] | Tensor
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """y over x, NaN if missing; for several seeds also the minimum and maximum of y.
+    """A curve y over x, with NaN for missing values; for several seeds also the minimum and maximum of y.
 
     Args:
-        label: Its label in the legend.
+        label: The label in the legend.
         x: Horizontal positions.
         y: Means over seeds.
         low: Minima over seeds, or empty.
         high: Maxima over seeds, or empty.
-        style: "solid", "dashed", "dotted" or "points"; empty to differ from the other lines of the plot.
-        group: Index of its colour; None for the place of the line in its plot.
+        style: "solid", "dashed", "dotted" or "points"; empty for a style that differs from the plot's other lines.
+        group: Index of the colour; None uses the line's position in its plot.
     """
 
     label: str
@@ -42,7 +42,7 @@ class Plot:
         x_label: Label of the horizontal axis.
         y_label: Label of the vertical axis.
         lines: In the order of the legend.
-        ticks: Position along x → text, of ticks that do not show their position.
+        ticks: For each position along x, the text of its tick, if it is not the position itself.
         percent: Whether y are fractions to be shown in per cent.
         diagonal: Length of the diagonal (chance, or no change) that is drawn; 0 for none.
         level: Height of the horizontal line that is drawn (no change), or None.
@@ -100,14 +100,14 @@ class Reliability:
 
 @dataclass(frozen=True, eq=False)
 class Isolines:
-    """Levels of a function on the three-class simplex, and the point where it is least.
+    """Levels of a function on the three-class simplex, and the point where it is smallest.
 
     Args:
         title: The title.
         rows: (N, 3) points.
-        values: (N,) the function there.
-        levels: Percentile → the level.
-        minimum: (3,) the point.
+        values: (N,) values of the function at these points.
+        levels: For each percentile, the level.
+        minimum: (3,) the point where the function is smallest.
     """
 
     title: str
@@ -145,8 +145,8 @@ class Drawing:
 
     Args:
         name: Name of the file.
-        title: Its heading.
-        caption: What it shows, where it comes from, and what the printed version has wrong.
+        title: The heading.
+        caption: A text on what the figure shows, where it comes from, and any error of the printed version.
         panels: In reading order.
         columns: Number of panels in a row; 0 chooses by their number.
         facts: Numbers worth quoting, by name.

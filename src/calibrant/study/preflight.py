@@ -1,4 +1,4 @@
-"""Checks of a study before its first training: everything it names is constructed once, without reading data."""
+"""Checks a study before its first training by constructing once everything that it names, without reading data."""
 
 import json
 import warnings
@@ -30,7 +30,7 @@ def check_study(study: Study) -> None:
         study: The study to check.
 
     Raises:
-        CalibrantError: Stating the setting or objective, what was expected, and the remedy.
+        CalibrantError: If something cannot be built; the error states the setting or objective and the remedy.
 
     Examples:
         >>> from calibrant.study import load_study
@@ -42,7 +42,7 @@ def check_study(study: Study) -> None:
         data, plan = dict(recipe.data), recipe.training
         untrained = {k: v for k, v in data.items() if k not in ("train", "validation", "test", "ood")}
         setting, objective = f"setting {cell.setting!r}", f"objective {cell.objective!r}"
-        # what each check looks at: trainings that have it in common are checked once
+        # trainings with the same data, network or loss are checked once
         for check, place, seen in (
             (_check_data, setting, [cell.setting, data, recipe.fold, plan.batch, plan.drop_last]),
             (_check_network, setting, [untrained, dict(recipe.model), dict(plan.rates), plan.optimizer]),
@@ -56,7 +56,7 @@ def check_study(study: Study) -> None:
 
 
 def check_file(file: StudyFile, chosen: Study) -> None:
-    """Check a study that was read from ``file`` and, where that is the user's own, its other scales; messages name the file."""
+    """Check a study that was read from ``file``, and its other scales if it is the user's own; errors name the file."""
     own = file.name.endswith(".toml")
     with naming(file.name if own else ""):
         for study in (chosen, *(file.study(scale) for scale in file.scales if own)):
@@ -67,7 +67,9 @@ def check_folders(cells: Iterable[Cell]) -> None:
     """Raise ``FileFormatError`` for the first folder of data that does not exist, before a training begins."""
     for place, setting in missing_folders(cells):
         wanted, got = f"the data of setting {setting!r}", f"no such folder: {place}"
-        raise FileFormatError(wanted, got, "put them there, or name another folder by --data or study.with_data_from")
+        raise FileFormatError(
+            wanted, got, "put the data there, or name another folder with --data or study.with_data_from"
+        )
 
 
 def missing_folders(cells: Iterable[Cell]) -> list[tuple[str, str]]:
@@ -77,7 +79,7 @@ def missing_folders(cells: Iterable[Cell]) -> list[tuple[str, str]]:
 
 
 def _check_data(recipe: Recipe) -> None:
-    """Make the data set, and count its training samples where their number is known."""
+    """Construct the data set, and check the batch size if the number of training samples is known."""
     plan, count = recipe.training, getattr(data_set(recipe.data, fold=recipe.fold)[0], "train", None)
     if plan.drop_last and count is not None and count < plan.batch:  # an epoch would have no whole batch
         raise InputError(f"batch of at most {count} with drop_last", f"{plan.batch}", "lower it")
@@ -88,7 +90,7 @@ def _check_network(recipe: Recipe) -> None:
     made = data_set(recipe.data, fold=recipe.fold)[0]
     sizes = made.sizes()
     if recipe.model.get("weights") is not None or not sizes:
-        model_class(recipe.model)  # weights are not loaded here: that may need a download, or take long
+        model_class(recipe.model)  # weights are not loaded, which could require a download or take long
         return
     with torch.device("meta"):
         network = make_model(recipe.model, sizes=sizes)
@@ -111,7 +113,7 @@ def _try_loss(recipe: Recipe) -> None:
         warnings.simplefilter("ignore", UsageWarning)  # the training issues it
         loss = make_loss(recipe.loss, reduction=recipe.training.reduction)
     logits = torch.linspace(-1.0, 1.0, ROWS * CLASSES).reshape(ROWS, CLASSES).requires_grad_()
-    # a class of the user's own may raise anything
+    # a user's own class may raise anything
     wanted, got = "a loss of logits (N, K) and labels (N,)", f"an error of {recipe.loss.get('type')!r}"
     with error_boundary(wanted, got, "correct the class or its arguments", kind=InputError):
         loss(logits, torch.arange(ROWS)).backward()

@@ -1,4 +1,4 @@
-"""The trainings of a study as tasks of a Ray cluster: same store and same results as on this machine."""
+"""Runs the trainings of a study as tasks of a Ray cluster, with the same store and results as on this machine."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,7 +11,7 @@ from calibrant.study.recipe import Recipe, Study
 from calibrant.study.run import Step, execute, unfinished
 from calibrant.study.store import Store
 
-RETRIES = 3  # of a training whose worker died
+RETRIES = 3  # how often a training is repeated if its worker dies
 
 
 def run_study_on_ray(
@@ -71,7 +71,7 @@ def _run_whole(recipe: Recipe, store: Store, accelerator: str) -> None:
 
 
 def _await_task(ray: Any, reference: Any, wanted: str) -> None:
-    """Raise the error of a task as its own, without Ray's traceback, or a ``FitError`` if its worker died too often."""
+    """Wait for a task, and raise its error without Ray's traceback, or a ``FitError`` if its worker died too often."""
     try:
         ray.get(reference)
     except ray.exceptions.RayTaskError as error:
@@ -82,7 +82,7 @@ def _await_task(ray: Any, reference: Any, wanted: str) -> None:
 
 
 def _absolute(recipe: Recipe) -> Recipe:
-    """Return the recipe with its data's folder as an absolute path, since a worker's working directory is Ray's own."""
+    """Return the recipe with an absolute path of its data, because a worker has another working directory."""
     if "folder" not in recipe.data:
         return recipe
     return replace(recipe, data={**recipe.data, "folder": str(Path(recipe.data["folder"]).absolute())})

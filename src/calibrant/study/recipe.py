@@ -51,7 +51,7 @@ FileName = Annotated[Text, AfterValidator(_file_name)]
 
 @record
 class Training:
-    """The configuration of a training. Every choice that affects results is a field here.
+    """The configuration of a training; every choice that affects results is a field here.
 
     Args:
         epochs: Passes over the training data, ≥ 1.
@@ -61,7 +61,7 @@ class Training:
         momentum: Momentum of SGD.
         nesterov: Whether SGD uses Nesterov momentum.
         weight_decay: Weight decay as torch's optimiser defines it.
-        rates: Prefix of parameter names → their own initial learning rate.
+        rates: For each prefix of parameter names, an initial learning rate that replaces ``lr``.
         plain: Prefixes of parameters that are updated by SGD without momentum or weight decay, at their rate in
             ``rates``; all others use ``optimizer`` (Mukhoti et al. train word vectors by SGD and the rest by AdaGrad).
         schedule: ``"steps"`` (× ``decay`` at each milestone) or ``"cosine"`` (to 0 after the last epoch).
@@ -70,8 +70,8 @@ class Training:
         step_first: Lower the rate one epoch before each milestone, as in code that steps its scheduler before the
             training epoch (Mukhoti et al. 2020, on torch ≥ 1.1).
         reduction: ``"mean"`` or ``"sum"`` of the loss over a batch.
-        loss_factor: Factor on the loss, > 0: with ``"sum"`` and 1 / 25, a sum over the nodes of 25 trees becomes a mean
-            over trees.
+        loss_factor: Factor on the loss, > 0. With reduction ``"sum"``, a factor of 1 / 25 turns a sum over the nodes of 25
+            trees into a mean over trees.
         clip: Largest gradient norm, or None.
         drop_last: Leave out an incomplete last batch.
         select: The epoch whose weights are kept: ``"last"``; ``"accuracy"``, the best on validation data; or
@@ -85,6 +85,13 @@ class Training:
         update_every: Steps between the updates of an adaptive loss by validation data; 0 updates it after each epoch
             (AdaFocal's code: ``--update-gamma-every``).
         checkpoint_every: Epochs between checkpoints; 0 writes none.
+
+    Raises:
+        InputError: If a field is outside its range, or fields contradict each other.
+
+    Examples:
+        >>> Training(epochs=10, batch=32, milestones=(5,)).decay
+        0.1
     """
 
     epochs: Count
@@ -116,11 +123,11 @@ class Training:
     @model_validator(mode="after")
     def _check(self) -> "Training":
         if self.optimizer != "sgd" and (self.momentum or self.nesterov):
-            raise refuse("momentum and nesterov with the optimizer 'sgd' alone", repr(self.optimizer), "leave them out")
+            raise refuse("momentum and nesterov only with the optimizer 'sgd'", repr(self.optimizer), "leave them out")
         if without := [prefix for prefix in self.plain if prefix not in self.rates]:
-            raise refuse("a rate for each of plain", f"none for {shown(without[0])}", "add it to rates")
+            raise refuse("a rate for each prefix in plain", f"none for {shown(without[0])}", "add it to rates")
         if self.plain and (self.clip is not None or self.devices > 1):
-            raise InputError("plain without clip on one device", "either", "leave one of them out")
+            raise InputError("plain without clip and on one device", "clip or several devices", "leave one of them out")
         return self
 
 
@@ -151,20 +158,20 @@ class Recipe:
 
     def canonical(self) -> str:
         """Return the recipe as canonical JSON."""
-        # sorted: the order of keys in a file makes no other recipe
+        # sorted, because the order of keys in a file must not change the recipe
         return json.dumps(to_plain(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @property
     def fingerprint(self) -> str:
         """16 hexadecimal digits: the name of the run's folder.
 
-        It is a hash of everything that affects results. Paths of data are not part of it, nor are training fields at their
-        defaults, so that adding a field does not change the fingerprints of existing runs.
+        It is a hash of everything that affects results. Paths of data and training fields with their default value are left
+        out, so that neither moving data nor adding a field to ``Training`` changes the fingerprints of existing runs.
         """
         plain = json.loads(self.canonical())
-        # where data lie does not change what is trained on them
+        # the place of the data does not affect results
         plain["data"].pop("folder", None)
-        # of a file of weights or vectors its name counts: the same file elsewhere is the same run
+        # for a file of weights or vectors only the name counts, so that the same file elsewhere is the same run
         for table, name in (("data", "glove"), ("data", "tokenizer"), ("model", "weights")):
             if isinstance(plain[table].get(name), str):
                 plain[table][name] = Path(plain[table][name]).name
@@ -181,9 +188,13 @@ class Objective:
     """A loss with its label in tables and the training fields that differ for it.
 
     Args:
-        label: Its label.
-        loss: ``{"type": …, …}``.
-        training: Table of ``Training`` that differ for this loss.
+        label: The label in tables.
+        loss: ``{"type": …, …}``, as in ``Recipe``.
+        training: Fields of ``Training`` that differ for this loss.
+
+    Examples:
+        >>> Objective("focal", {"type": "FocalLoss", "gamma": 3.0}).label
+        'focal'
     """
 
     label: Text
@@ -196,13 +207,17 @@ class Setting:
     """A data set and a network with a label and the training fields that differ for them.
 
     Args:
-        label: Its label.
-        data: ``{"name": …, …}``.
-        model: ``{"type": …, …}``.
-        training: Table of ``Training`` that differ for this setting.
-        losses: Label of an objective → fields of its loss that differ here, such as a coefficient tuned per data set.
-        trainings: Label of an objective → fields of ``Training`` that differ here, such as the number of epochs.
+        label: The label in tables.
+        data: ``{"name": …, …}``, as in ``Recipe``.
+        model: ``{"type": …, …}``, as in ``Recipe``.
+        training: Fields of ``Training`` that differ for this setting.
+        losses: For labels of objectives, fields of the loss that differ here (a coefficient tuned per data set).
+        trainings: For labels of objectives, fields of ``Training`` that differ here (the number of epochs).
         like: Label of the paper's setting to compare with, if it is not ``label``.
+
+    Examples:
+        >>> Setting("digits", {"name": "digits"}, {"type": "MLP"}, training={"epochs": 20}).training
+        {'epochs': 20}
     """
 
     label: Text
@@ -222,8 +237,12 @@ class Published:
         objective: Label of the objective.
         measure: A key of ``measures.MEASURES``: ``error``, ``ece``, ``temperature``, ``ece_at_t`` …
         value: The figure.
-        setting: Label of the setting; empty for the only one.
+        setting: Label of the setting; may be empty if there is only one.
         spread: The printed standard deviation over seeds, in the unit of ``value``; None if none is printed.
+
+    Examples:
+        >>> Published("focal", "ece", 0.0145).value
+        0.0145
     """
 
     objective: Text
@@ -245,11 +264,15 @@ class Claim:
     """An ordering reported by a paper: ``measure`` decreases from each objective of ``falls`` to the next.
 
     Args:
-        text: The claim as text.
-        source: Paper, table or section.
-        measure: As in ``Published``.
-        falls: Labels of objectives, the one with the largest value first.
-        but: Labels of settings for which the paper does not report it.
+        text: The claim as a sentence.
+        source: The paper with its table or section.
+        measure: A key of ``measures.MEASURES``, as in ``Published``.
+        falls: Labels of objectives, from the largest value to the smallest.
+        but: Labels of settings for which the paper does not report the ordering.
+
+    Examples:
+        >>> Claim("focal loss has a lower ECE", "a paper, Table 1", "ece", ("cross-entropy", "focal")).falls
+        ('cross-entropy', 'focal')
     """
 
     text: Text
@@ -268,12 +291,16 @@ class FigureSpec:
         title: Its heading.
         kind: A key of ``study.figures.KINDS``.
         source: The figure of a paper that it reproduces.
-        panels: Content of each panel: keys of a trajectory (``"test.nll_wrong"``) or measures (``"ece_at_t"``).
+        panels: For each panel, keys of a trajectory (``"test.nll_wrong"``) or measures (``"ece_at_t"``).
         objectives: Labels of the objectives drawn; empty for all.
         setting: Label of the setting drawn; empty for each with runs.
         sweep: Loss parameters on the horizontal axis, each ``[class, field]``, or ``[class, field, "-"]`` for the negative
             of the parameter; ``["Training", field]`` for a field of the training.
         bins: Indices of the bins that a figure of kind ``"bins"`` shows, from 0.
+
+    Examples:
+        >>> FigureSpec("ece", "ECE by epoch", "trajectory", panels=(("test.ece",),)).kind
+        'trajectory'
     """
 
     name: FileName
@@ -318,7 +345,13 @@ class Study:
         claims: Orderings reported by papers.
         columns: Tables shown by default: ``"main"``, ``"calibrators"``, ``"errors"``.
         figures: Figures that can be drawn.
-        papers: Keys of the papers whose experiment it is: ``"mukhoti"``, ``"komisarenko"``, ``"wang"``, ``"adafocal"``, ``"report"``.
+        papers: Keys of the papers that it reproduces: ``"mukhoti"``, ``"komisarenko"``, ``"wang"``, ``"adafocal"``, ``"report"``.
+
+    Examples:
+        >>> from calibrant.study import load_study
+        >>> study = load_study("digits")
+        >>> study.name, len(list(study.cells())) > 0
+        ('digits', True)
     """
 
     name: FileName
@@ -343,7 +376,7 @@ class Study:
         return self
 
     def cells(self) -> Iterator[Cell]:
-        """Yield every training, with all objectives of one seed before the next seed."""
+        """Yield every training; all objectives of one seed come before the next seed."""
         for setting in self.settings:
             for seed in self.seeds:
                 for objective in self.objectives:

@@ -1,6 +1,6 @@
-"""Frozen dataclasses whose fields pydantic validates, and what the values of a study must be.
+"""Frozen dataclasses whose fields are validated by pydantic, and the types of a study's values.
 
-What pydantic finds wrong is raised as an ``InputError`` of one sentence.
+An error of pydantic is raised as an ``InputError`` with one sentence.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +18,7 @@ with optional("pydantic", extra="study"):
     from pydantic.dataclasses import dataclass as validated
 
 T = TypeVar("T")
-# Strict, since "60" is no number of epochs; lists of a file become tuples.
+# Strict, so that "60" is not accepted as a number of epochs; lists from a file become tuples.
 Flag = Annotated[bool, Field(strict=True)]
 Count = Annotated[int, Field(strict=True, ge=1)]
 Natural = Annotated[int, Field(strict=True, ge=0)]
@@ -33,7 +33,7 @@ Size = Annotated[Count, Field(le=1 << 24)]  # of a layer, or of a set: larger on
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def record(cls: type[T]) -> type[T]:
-    """Make a class a frozen dataclass whose fields are validated; a wrong one raises ``InputError`` in one sentence."""
+    """Turn a class into a frozen dataclass with validated fields; a wrong field raises an ``InputError`` of one sentence."""
     made: type[T] = validated(frozen=True, config=ConfigDict(extra="forbid"))(cls)  # type: ignore[assignment]
     build: Callable[..., None] = made.__init__
     known = [one.name for one in fields(made)]  # type: ignore[arg-type]
@@ -50,7 +50,7 @@ def record(cls: type[T]) -> type[T]:
 
 
 def refusal_of(error: ValidationError, *, name: str, known: Sequence[str]) -> CalibrantError:
-    """Return what pydantic found wrong with a record of these fields as one sentence: an unknown key first."""
+    """Return an error with one sentence for what pydantic found wrong; an unknown key has priority."""
     found = error.errors()
     first = next((one for one in found if one["type"] == "unexpected_keyword_argument"), found[0])
     place = [known[key] if at == 0 and isinstance(key, int) else key for at, key in enumerate(first["loc"])]

@@ -1,4 +1,7 @@
-"""Construction of losses and networks from a recipe's tables. Recipes are trusted like code: they may name any class."""
+"""Constructs losses and networks from a recipe's tables.
+
+Recipes are trusted like code: they may name any importable class.
+"""
 
 import inspect
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Run the unfinished trainings of a study, one after the other or in several processes."""
+"""Runs the unfinished trainings of a study, one after the other or in several processes."""
 
 import multiprocessing
 import os
@@ -19,8 +19,8 @@ from calibrant.study.recipe import Cell, Recipe, Study
 from calibrant.study.store import Store
 from calibrant.study.train import training
 
-MAX_DEATHS = 3  # times in a row that processes of trainings may die before the study raises
-LOOK_EVERY = 1.0  # seconds between looks at the epochs that workers have finished
+MAX_DEATHS = 3  # how many times in a row processes may die before the study raises an error
+LOOK_EVERY = 1.0  # seconds between two readings of the epochs that workers have finished
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Step:
 
     Args:
         cell: The training.
-        epoch: Its finished epochs.
-        done: Finished trainings of the study.
-        total: All trainings of the study.
+        epoch: Number of its finished epochs.
+        done: Number of finished trainings of the study.
+        total: Number of all trainings of the study.
     """
 
     cell: Cell
@@ -70,7 +70,7 @@ def run_study(study: Study, store: Store, *, workers: int = 1, accelerator: str 
 
 
 def unfinished(study: Study, store: Store, *, inside_workers: bool) -> tuple[list[Cell], int]:
-    """Return the trainings that are to be run, in order, and the number of all; a study that cannot be run raises.
+    """Return the unfinished trainings in order, and the number of all trainings, after checking that they can be run.
 
     Args:
         study: The study.
@@ -79,7 +79,7 @@ def unfinished(study: Study, store: Store, *, inside_workers: bool) -> tuple[lis
     """
     check_study(study)
     cells = list(study.cells())
-    # whole seeds first, so that a study that is stopped early has something to compare
+    # seed by seed, so that a study that is stopped early has complete seeds to compare
     by_seed = sorted(cells, key=lambda cell: study.seeds.index(cell.recipe.seed))
     left = {cell.recipe.fingerprint: cell for cell in by_seed if not store.finished(cell.recipe)}
     check_folders(left.values())
@@ -90,12 +90,12 @@ def unfinished(study: Study, store: Store, *, inside_workers: bool) -> tuple[lis
 
 
 def reports_progress() -> bool:
-    """Return whether this process reports progress: of the processes of one training, only that of rank 0 does."""
+    """Return whether this process reports progress; of several processes of one training only rank 0 does."""
     return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
 
 
 def execute(recipe: Recipe, store: Store, *, accelerator: str = "auto") -> Iterator[int]:
-    """Train one recipe and store the result; yields the number of finished epochs after each.
+    """Train one recipe and store the result; yields the number of finished epochs after each epoch.
 
     Args:
         recipe: The recipe.
@@ -117,10 +117,10 @@ def execute(recipe: Recipe, store: Store, *, accelerator: str = "auto") -> Itera
 def _in_processes(
     cells: list[Cell], store: Store, *, workers: int, accelerator: str
 ) -> Iterator[tuple[Cell, int | None]]:
-    """Yield the cells with their finished epochs, or None when their runs finish; unfinished runs of a dead process are retried."""
+    """Yield cells with their number of finished epochs, or None for a finished run; runs of a dead process are retried."""
     context = multiprocessing.get_context("spawn")
     left = {cell.recipe.fingerprint: cell for cell in cells}
-    deaths = 0  # consecutive ones: a pool that dies names none of its runs
+    deaths = 0  # consecutive deaths of the pool, which does not tell which run was the cause
     while left:
         workers, waiting = min(workers, len(left)), list(left.values())
         # shared without a lock, which a worker that is killed could keep
@@ -156,17 +156,17 @@ def _in_processes(
             yield left.pop(name), None  # finished, but its future was lost with the pool
 
 
-_epochs: Any = None  # of a worker: the finished epochs of every training of its pool
+_epochs: Any = None  # in a worker: the numbers of finished epochs of all trainings of its pool
 
 
 def _begin(epochs: Any) -> None:
-    """Begin a worker: Ctrl-C ends it without a traceback, since what it finished is on disk."""
+    """Initialise a worker so that Ctrl-C ends it without a traceback; finished runs are already on disk."""
     global _epochs
     _epochs = epochs
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _run_and_count(recipe: Recipe, store: Store, accelerator: str, place: int) -> None:
-    """Run a recipe to its end in a worker, and write its finished epochs where the main process sees them."""
+    """Run a recipe to its end in a worker, and write its number of finished epochs to memory shared with the main process."""
     for epoch in execute(recipe, store, accelerator=accelerator):
         _epochs[place] = epoch

@@ -1,4 +1,4 @@
-"""Storage of runs: one folder per recipe, named by its fingerprint; a run is finished once its record is written."""
+"""Stores runs in one folder per recipe, named by its fingerprint; a run is finished once its record is written."""
 
 import json
 import os
@@ -25,7 +25,13 @@ class Run:
         validation: Predictions of the validation samples.
         test: Predictions of the test samples.
         record: Recipe, epoch kept, uses of validation data, seconds, device, versions.
-        ood: Predictions of out-of-distribution sets by name, without labels; ``metrics.ood_auroc(test, ood[name])``.
+        ood: Predictions of out-of-distribution sets by name, without labels, for ``metrics.ood_auroc(test, ood[name])``.
+
+    Examples:
+        >>> from calibrant import Predictions
+        >>> predictions = Predictions.from_logits([[2.0, 0.0]], [0])
+        >>> Run(predictions, predictions, {"epoch": 20}, {}).record["epoch"]
+        20
     """
 
     validation: Predictions
@@ -92,7 +98,7 @@ class Store:
         """Return a finished run.
 
         Raises:
-            FileFormatError: If it is not finished, or one of its files is damaged.
+            FileFormatError: If the run is not finished, or one of its files is damaged.
         """
         folder = self.folder(recipe)
         (record,) = _read_finished(folder / "record.json", lambda text: [json.loads(text)])
@@ -106,11 +112,12 @@ class Store:
         return _read_finished(path, lambda text: [json.loads(line) for line in text.splitlines()])
 
     def of_training(self, recipe: Recipe, name: str) -> torch.Tensor:
-        """Return a number of each training sample (N train,) of a finished run.
+        """Return one number for each training sample (N train,) of a finished run.
 
         Args:
             recipe: The recipe.
-            name: ``"learned_epochs"``: since which it is right; or ``"max_logits"``: its largest logit.
+            name: ``"learned_epochs"`` for the epoch since which a sample is classified correctly, or ``"max_logits"`` for its
+                largest logit.
 
         Raises:
             FileFormatError: If the file cannot be read.
@@ -119,7 +126,7 @@ class Store:
 
 
 def _arrays_of(splits: Mapping[str, Predictions]) -> dict[str, Any]:
-    """Return the arrays of a file that ``calibrant evaluate`` reads too: val_logits, val_labels, test_logits …"""
+    """Return the arrays of a file that ``calibrant evaluate`` can read as well: val_logits, val_labels, test_logits …"""
     arrays = {
         f"{name}_{field}": getattr(rows, field)
         for name, rows in splits.items()
@@ -129,7 +136,7 @@ def _arrays_of(splits: Mapping[str, Predictions]) -> dict[str, Any]:
 
 
 def _predictions_of(path: Path) -> dict[str, Predictions]:
-    """Return the splits of such a file."""
+    """Return the predictions of each split in a file of ``_arrays_of``."""
     arrays = {name: torch.from_numpy(values) for name, values in read_arrays(path).items()}
     found = {}
     for name in (key.removesuffix("_logits") for key in arrays if key.endswith("_logits")):
@@ -139,7 +146,7 @@ def _predictions_of(path: Path) -> dict[str, Predictions]:
 
 
 def _read_finished(path: Path, parse: Callable[[str], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Return the tables, one at least, that ``parse`` makes of a file of a finished run."""
+    """Return the non-empty list of tables that ``parse`` reads from a file of a finished run."""
     if not path.is_file():
         raise FileFormatError("a finished run", f"no {path}", "run the study first")
     with error_boundary(f"a whole {path.stem}", f"a broken one in {path}", "delete that folder"):

@@ -1,4 +1,4 @@
-"""Summaries of stored runs: measures with their standard deviation over seeds, and tests of the papers' orderings."""
+"""Summarises stored runs: measures with their standard deviation over seeds, and tests of the papers' orderings."""
 
 import json
 import math
@@ -70,7 +70,7 @@ class Measured:
 
     @property
     def validation_uses(self) -> dict[str, int]:
-        """How often a row of validation data was used, by purpose: the most of any fold."""
+        """How often a validation row was used for each purpose: the largest count of any fold."""
         return max_uses([{"fit the temperature": 1}, *(record["validation_uses"] for record in self.records)])
 
 
@@ -90,11 +90,12 @@ class Summary:
         setting: Name of data and network.
         objective: Name of the loss.
         seeds: Number of seeds.
-        mean: Measure → mean over seeds.
-        spread: Measure → standard deviation (n − 1) over seeds; NaN for one seed.
-        calibrated_mean: Expected ECE of a calibrated model with the probabilities at T, on as many samples (first seed).
-        calibrated_high: The 97.5 % limit if calibrated, below which the ECE of such a model lies in 97.5 % of samples.
-        rows: Test samples of one seed, all folds together.
+        mean: For each measure, the mean over seeds.
+        spread: For each measure, the standard deviation (n − 1) over seeds; NaN for one seed.
+        calibrated_mean: Expected ECE of a calibrated model with the probabilities at T and the same number of samples, for
+            the first seed.
+        calibrated_high: The limit if calibrated: the ECE of such a model is below it in 97.5 % of samples.
+        rows: Number of test samples of one seed, over all folds.
     """
 
     setting: str
@@ -114,11 +115,11 @@ class Verdict:
     Args:
         claim: The paper's claim.
         setting: Label of the setting.
-        seen: Whether every mean is below the previous one; None if an objective was not run or has no such figure.
+        seen: Whether every mean is below the previous one; None if an objective was not run or lacks the measure.
         p: p-value of the paired t-test over seeds between the first and the last objective; None below two seeds.
-        values: Means in the claimed order.
-        p_unpaired: p-value of the equal-variance two-sample t-test between the same, as in Wang et al. (2021).
-        seeds: Number of seeds that the first and the last objective share.
+        values: Means of the objectives in the claimed order.
+        p_unpaired: p-value of the equal-variance two-sample t-test between the same objectives, as in Wang et al. (2021).
+        seeds: Number of seeds that the first and the last objective have in common.
     """
 
     claim: Claim
@@ -131,10 +132,10 @@ class Verdict:
 
     @property
     def outcome(self) -> str:
-        """The verdict as text; differences are tested with two or more seeds, at p < .05 of the paired t-test.
+        """The verdict as text; with two or more seeds a difference must have p < .05 in the paired t-test.
 
-        ``"shows"``; ``"shows in part"``: the first and the last objective differ as claimed, but the order between them is
-        another; ``"shows the opposite"``; ``"unclear"``: no significant difference; ``"not run"``.
+        One of ``"shows"``, ``"shows in part"`` (the first and the last objective differ as claimed, but the order between
+        them is another), ``"shows the opposite"``, ``"unclear"`` (no significant difference) and ``"not run"``.
         """
         if self.seen is None:
             return "not run"
@@ -157,7 +158,7 @@ class Verdict:
 
 
 def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-    """Return the items of each key, in the order in which the keys come first."""
+    """Return the items of each key; keys are in the order of their first occurrence."""
     groups: dict[K, list[T]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
@@ -165,11 +166,19 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
 
 
 def collect(study: Study, store: Store) -> list[Measured]:
-    """Return the finished runs: every setting, objective and seed with all folds finished.
+    """Return the finished runs of a study: one item for each setting, objective and seed whose folds are all finished.
 
     Args:
         study: The study.
-        store: Where its runs are stored.
+        store: The store of its runs.
+
+    Returns:
+        The finished runs in the order of the study.
+
+    Examples:
+        >>> from calibrant.study import Store, load_study
+        >>> collect(load_study("digits"), Store("empty"))
+        []
     """
     found = []
     for where, cells in grouped(study.cells(), lambda cell: (cell.setting, cell.objective, cell.recipe.seed)).items():
@@ -229,7 +238,7 @@ def measures_needed(study: Study, columns: Sequence[str]) -> tuple[str, ...]:
 
 
 def printed_beside(study: Study, line: Summary) -> dict[str, Published]:
-    """Return the figures printed in the paper for one line of our table, by measure.
+    """Return the figures that the paper prints for one line of a study's table, by measure.
 
     Args:
         study: The study.
@@ -274,14 +283,14 @@ def verdict_on_claim(claim: Claim, setting: str, by_seed: Sequence[Mapping[int, 
     """
     if not all(by_seed) or any(math.isnan(value) for values in by_seed for value in values.values()):
         return Verdict(claim, setting, None, None, ())
-    # objectives of one seed share the order of samples and the test rows, so that their difference has less noise than either
+    # objectives of one seed share the order of samples and the test rows, so their difference is less noisy than either
     shared = sorted(set.intersection(*map(set, by_seed)))
-    if shared:  # means over the same seeds are not shifted by one that is missing
+    if shared:  # compare means over the same seeds, so that a missing seed does not shift one of them
         by_seed = [{seed: values[seed] for seed in shared} for values in by_seed]
     means = tuple(float(np.mean(list(values.values()))) for values in by_seed)
     seen = all(after < before for before, after in pairwise(means))
     first, last = list(by_seed[0].values()), list(by_seed[-1].values())
-    # neither test is defined where nothing varies
+    # neither test is defined if nothing varies
     paired = bool(shared) and len({a - b for a, b in zip(first, last, strict=True)}) > 1
     unpaired = min(len(first), len(last)) > 1 and max(len(set(first)), len(set(last))) > 1
     from scipy.stats import ttest_ind, ttest_rel
@@ -298,10 +307,17 @@ def verdict_on_claim(claim: Claim, setting: str, by_seed: Sequence[Mapping[int, 
 
 
 def rows(measured: Sequence[Measured]) -> list[dict[str, Any]]:
-    """Return the figures as plain rows, one per seed, calibrator and metric, in the layout of ``evaluate --json``.
+    """Return the figures as dictionaries, one per seed, calibrator and metric, in the layout of ``evaluate --json``.
 
     Args:
         measured: The result of ``collect``.
+
+    Returns:
+        A list of dictionaries with the same keys; empty if there are no runs.
+
+    Examples:
+        >>> rows([])
+        []
     """
     metrics: list[Metric] = [Error(), NLL(), ECE(), ECE(EqualMass())]
     found = []
@@ -323,8 +339,8 @@ def record_of(study: Study, measured: Sequence[Measured], *, path: Path, columns
         study: The study.
         measured: The result of ``collect``.
         path: A ``.json`` file.
-        columns: Keys of ``measures.COLUMNS``, in addition to "main" and the measures that the study publishes and claims; with all
-            of them, every measure is recorded.
+        columns: Keys of ``measures.COLUMNS`` to record in addition to "main" and to the measures of the study's published
+            figures and claims.
     """
     names = list(MEASURES) if set(columns) == set(COLUMNS) else measures_needed(study, columns)
     figures = []
@@ -361,7 +377,7 @@ def _commit() -> str | None:
     """Return the commit of Calibrant's own repository; None for an installed package, or without git."""
     root = Path(__file__).resolve().parents[3]
     git = shutil.which("git")
-    if git is None or not (root / ".git").exists():  # where it is installed, a repository around it is someone else's
+    if git is None or not (root / ".git").exists():  # an installed package may lie in someone else's repository
         return None
     found = subprocess.run(
         [git, "rev-parse", "--short=12", "HEAD"], cwd=root, capture_output=True, text=True, check=False

@@ -1,4 +1,4 @@
-"""The theory's figures as numbers: Figures 1 to 7 of Komisarenko & Kull (2024) and Figure A.1 of Mukhoti et al. (2020)."""
+"""Computes the numbers of Figures 1 to 7 of Komisarenko & Kull (2024) and of Figure A.1 of Mukhoti et al. (2020)."""
 
 from collections.abc import Callable
 from functools import partial
@@ -271,7 +271,7 @@ def _grid(steps: int, *, inside: bool = False) -> Tensor:
     return (counts + shift) / (steps + 3 * shift)
 
 
-# Name → the figure's numbers; those with fits take some seconds.
+# For each name, the function that computes the figure; figures with fits take some seconds.
 FIGURES: dict[str, Callable[[], Drawing]] = {
     "minimisers": minimisers_figure,
     "proper-part": proper_part_figure,

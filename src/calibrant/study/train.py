@@ -1,4 +1,4 @@
-"""The training of one recipe, from the beginning or from a checkpoint, and its optimisers and learning rates."""
+"""Trains one recipe, from the beginning or from a checkpoint, and makes its optimisers and learning rates."""
 
 import hashlib
 import io
@@ -33,7 +33,7 @@ class Scheduled(Protocol):
     """A loss that follows a schedule over the epochs."""
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the number of the epoch that begins, from 0."""
+        """Set the number of the epoch that begins, counted from 0."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +81,7 @@ class Progress:
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """What a training works with; ``model`` is the network as the engine runs it.
+    """The objects of a training: recipe, engine, data, network, loss and optimisers.
 
     Args:
         recipe: The recipe.
@@ -89,8 +89,8 @@ class Parts:
         fold: The data.
         network: The network.
         loss: The loss.
-        model: The network, set up by the engine.
-        optimizers: The optimisers, set up likewise.
+        model: The network as set up by the engine.
+        optimizers: The optimisers as set up by the engine.
     """
 
     recipe: Recipe
@@ -103,7 +103,7 @@ class Parts:
 
     @classmethod
     def of(cls, recipe: Recipe, accelerator: str) -> "Parts":
-        """Make them: the data are read, the weights drawn."""
+        """Construct all objects; this reads the data and draws the initial weights."""
         plan = recipe.training
         fabric = make_fabric(plan, accelerator)
         fold = load_fold(recipe.data, seed=recipe.seed, fold=recipe.fold).to(fabric.device)
@@ -119,10 +119,10 @@ class Parts:
 def training(
     recipe: Recipe, *, checkpoint: Path | None = None, accelerator: str = "auto"
 ) -> Generator[int, None, Outcome]:
-    """Train ``recipe``; yields the number of finished epochs after each one and returns the outcome.
+    """Train ``recipe``; a generator that yields the number of finished epochs after each epoch and returns the outcome.
 
-    Test samples are predicted and used for nothing else. An interrupted training resumes from its checkpoint with the same
-    results on the same machine: each epoch seeds its random generators from the recipe's seed and the epoch's number.
+    Test samples are only predicted. An interrupted training resumes from its checkpoint with the same results on the same
+    machine, because each epoch seeds its random generators from the recipe's seed and the epoch's number.
 
     Args:
         recipe: The recipe.
@@ -133,6 +133,13 @@ def training(
         FitError: If the loss becomes infinite or NaN.
         FileFormatError: If the checkpoint is damaged, or cannot be written.
         InputError: If ``"cuda"`` is requested and there is no such device.
+
+    Examples:
+        >>> from calibrant.study import Recipe, Training
+        >>> data = {"name": "digits", "folds": 5, "train": 100, "validation": 100}
+        >>> recipe = Recipe(data, {"type": "MLP"}, {"type": "BrierLoss"}, Training(epochs=2, batch=50))
+        >>> list(training(recipe, accelerator="cpu"))
+        [1, 2]
     """
     plan = recipe.training
     with threads(plan.threads):
@@ -190,7 +197,7 @@ def predict(model: nn.Module, split: Split) -> Predictions:
     found = Predictions.from_logits(_network_logits(model, split), split.labels.cpu(), unchecked_kind=True)
     if not split.decided:
         return found
-    among = torch.tensor(split.decided)  # confidences are over all classes: they are not renormalised
+    among = torch.tensor(split.decided)  # confidences stay normalised over all classes
     return replace(found, decision=among[found.logits[:, among].argmax(dim=1)])
 
 
@@ -328,7 +335,7 @@ def _seeded(seed: int, device: torch.device) -> Iterator[None]:
 
 def _mix(seed: int, epoch: int, purpose: str) -> int:
     """Return a seed that differs for each purpose and epoch."""
-    # 56 bits, below the largest seed of torch; a hash, since seed + epoch would repeat another seed's epochs
+    # a hash, because seed + epoch would repeat the epochs of another seed; 56 bits are below torch's largest seed
     return int.from_bytes(hashlib.sha256(f"{seed}/{epoch}/{purpose}".encode()).digest()[:7], "big")
 
 

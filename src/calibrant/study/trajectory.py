@@ -24,7 +24,7 @@ def trajectory_entry(parts: Mapping[str, Predictions], *, model: nn.Module, loss
     entry: dict[str, Any] = {name: epoch_figures(part) for name, part in parts.items()}
     for name, part in parts.items():
         # the best temperature in hindsight, on test data too (Wang et al. 2021, Figure 4): descriptive, not an evaluation.
-        # If all rows are correct the log-loss falls for ever as T → 0, so that there is none.
+        # If all rows are correct, the log-loss falls without end as T → 0, so no best temperature exists.
         entry[name] |= {"temperature": None, "ece_at_own_t": None}
         if not bool(part.correct.all()):
             own = temperature_of_epoch(part)
@@ -33,7 +33,7 @@ def trajectory_entry(parts: Mapping[str, Predictions], *, model: nn.Module, loss
     fits = FoldFits([parts["validation"]], [parts["test"]])
     entry["test"] |= {name: fits.value(name) for name in ("nll_at_t", "ece_at_t")}
     # The T in .01 … 10 that minimises the ECE of the same rows, as an oracle. Wang et al. (2021) §5.1 call the resulting ECE
-    # optimal: no temperature chosen on validation data has a lower one, so it measures how well one could calibrate at best.
+    # optimal, because no temperature chosen on validation data has a lower one.
     (optimal,) = fits.calibrators(ORACLE)
     entry["test"] |= {"optimal_temperature": optimal.temperature, "optimal_ece": fits.value(f"ece_{ORACLE}")}
     last = getattr(model, "classifier", None)
@@ -71,8 +71,8 @@ def _mean(rows: Tensor) -> float | None:
 
 
 def temperature_of_epoch(validation: Predictions) -> TemperatureScaling:
-    """Return temperature scaling fitted by log-loss; if every sample is correct, at its bound and without a warning."""
-    with ignore_bound_warnings():  # at a bound on training data: the bound itself is recorded
+    """Return temperature scaling fitted by log-loss; if every sample is correct, it is at its bound, without a warning."""
+    with ignore_bound_warnings():  # training data often give a T at its bound, which is then recorded
         return TemperatureScaling().fit(validation)
 
 
@@ -80,9 +80,9 @@ def learned_since(since: Tensor, correct: Tensor, *, epoch: int) -> Tensor:
     """Return the epoch since which each sample is classified correctly up to now; 0 while it is wrong.
 
     Args:
-        since: (N,) int64, those before this epoch; 0 before the first.
-        correct: (N,) bool, whether it is correct after this epoch.
-        epoch: Counted from 1.
+        since: (N,) int64, the result for the previous epoch; zeros before the first.
+        correct: (N,) bool, whether each sample is classified correctly after this epoch.
+        epoch: The number of this epoch, counted from 1.
 
     Examples:
         >>> before = learned_since(torch.tensor([0, 0]), torch.tensor([True, False]), epoch=1)
