@@ -124,7 +124,7 @@ WRONG = {
     "report good.npz -m auto -c c.safetensors": "leave one out",
     "report good.npz -o o.html --fit-split train": "good.npz has no split 'train' to fit on",
     "report good.npz -c c.safetensors --split val -o o.html": "expected data that were not fitted on",
-    "compare none c.safetensors": "'none' stands for no calibrator; name the FILE",
+    "compare none c.safetensors": "'none' means no calibrator; name the FILE",
     "compare good.npz wide.npz": "A and B on the same rows",
     "watch none.safetensors": "start it with --reference FILE",
     "watch good.npz": "a file named *.safetensors",

@@ -178,7 +178,7 @@ def test_what_cannot_be_written_is_refused(run: Run, home: Path) -> None:
     run(
         "apply c.safetensors s.csv -o o.parquet",
         code=2,
-        says="s.csv comes back as .csv; name an output that ends so",
+        says="the output for s.csv is a .csv file; name an output that ends in .csv",
     )
     run("apply c.safetensors s.csv -o no/o.csv", code=2, says="no such folder")
     run("apply s.csv s.csv -o o.csv", code=2, says="expected a name that ends in .safetensors")

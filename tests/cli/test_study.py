@@ -93,7 +93,7 @@ def test_part_of_a_study_may_be_run(run: Run, small: Path) -> None:
     run(
         "study run small.toml --only Brier --dry-run",
         code=2,
-        says="'Brier' is none of the objectives of small.toml: CE, Focal",
+        says="'Brier' is not among the objectives of small.toml: CE, Focal",
     )
 
 
@@ -110,7 +110,7 @@ def test_part_of_a_study_may_be_run(run: Run, small: Path) -> None:
         ("show digits --figures new --report nowhere/a.html", "no such folder"),
         ("show digits --columns nope", "--columns 'nope' is unknown"),
         ("show digits", "has no finished runs of 'digits'; run the study first"),
-        ("claims nobody", "no paper's name has 'nobody' in it"),
+        ("claims nobody", "no paper's name contains 'nobody'"),
     ],
 )
 def test_mistakes_are_one_sentence(line: str, said: str, run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,12 @@ def test_figures_are_those_of_the_rows() -> None:
         (1.0, 1.0, "too high by 1", "rarer than the model expects"),
         (1.0, 0.0, "too few rows", "Nothing"),
         # the gap's own interval excludes 0 where the ECE does not tell the bins from chance
-        (1.0, 0.13, "a hint: probabilities of leaves are too high by 1.8", "That may be chance"),
+        (
+            1.0,
+            0.13,
+            "a hint: probabilities of leaves are too high by 1.8",
+            "One in twenty calibrated models shows this by chance",
+        ),
     ],
 )
 def test_the_first_screen_says_what_is_wrong_and_what_to_do(slope: float, shift: float, said: str, todo: str) -> None:
@@ -70,7 +75,7 @@ def test_few_events_have_a_direction_and_no_interval(events: int, low: bool) -> 
     side = "low" if low else "high"
     assert f"too {side} by {100 * (0.15 - events / 800):.1f} points on average" in found.verdict_before.headline
     assert found.advice.headline.startswith("Calibrate" if events else "Check the labels: there are no rows with")
-    assert (advised(found)["mean"], advised(found)["ECE"]) == ("Label more rows to tell it.", "Calibrate.")
+    assert (advised(found)["mean"], advised(found)["ECE"]) == ("Label more rows to find out.", "Calibrate.")
     table = event_section(found).blocks[0]
     assert [row[2] for row in table.rows[:3]] == ["", "", ""]
     assert "Gap and slope have no interval here" in table.note

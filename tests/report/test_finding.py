@@ -43,7 +43,7 @@ def test_panels_show_the_worst_after_calibration() -> None:
     found = diagnose(Model("m", before, after), draws=0)
     shown = [block.caption for block in classes_section(found, panels=6).blocks if isinstance(block, Picture)]
     assert shown == [f"{part.name}: ECE {100 * part.error_after:.2f} %" for part in found.classes]
-    assert any("in 10 groups" in sentence for sentence in found.words)
+    assert any("to 10 groups" in sentence for sentence in found.words)
     assert not any(isinstance(block, Picture) for block in classes_section(found, panels=0).blocks)
     assert classes_section(diagnose(Model("m", data.top_label()), draws=0), panels=6) is None
 
@@ -79,7 +79,10 @@ def test_the_verdict_names_side_size_and_certainty(factor: float, side: str) -> 
 
 @pytest.mark.parametrize(
     ("wrong", "advice"),
-    [(0, "Collect labelled rows on which the model errs"), (1, "Collect more labelled rows before deciding on Auto.")],
+    [
+        (0, "Collect labelled rows on which the model is wrong"),
+        (1, "Collect more labelled rows before deciding on Auto."),
+    ],
 )
 def test_a_model_with_hardly_an_error_needs_other_rows(wrong: int, advice: str) -> None:
     labels = torch.arange(400) % 3
@@ -130,7 +133,7 @@ def test_a_calibrator_that_does_harm_is_not_recommended() -> None:
     off = scaled(3.0, seed=1)
     found = diagnose(Model("m", off, Predictions.from_logits(off.logits * 1.1, off.labels), "Sharpen"), draws=50)
     assert found.advice.headline.startswith(
-        "Calibrate by another method: Sharpen makes its log-loss worse, and the error"
+        "Calibrate with another method: Sharpen makes its log-loss worse, and the error"
     )
     assert "AutoCalibrator().fit" in found.advice.commands[0][1]
 
@@ -188,6 +191,6 @@ def test_several_labels_are_tested_together_and_the_worst_is_shown() -> None:
         "calibrant evaluate 'a b.npz' --split test --calibrator 'a b-calibrator.safetensors' --multilabel",
     ]
     calm = diagnose(Model("m", MultiLabel.from_logits(true[1], labels[1])), draws=20)
-    assert calm.verdict_before.headline == "No label of 4 is significantly off"
+    assert calm.verdict_before.headline == "None of 4 labels is significantly off"
     few = diagnose(Model("m", test[:60]), draws=20)
     assert few.verdict_before.headline == "Too few rows or events to test any label"

@@ -114,12 +114,12 @@ def test_weights_weight_every_figure_whatever_their_scale(tmp_path: Path) -> Non
     value = next(row["value"] for row in made[0]["rows"] if row["metric"] == repr(ECE()))
     assert value == pytest.approx(ECE()(data))
     assert value != pytest.approx(ECE()(people(900)))
-    assert "They vary as much as" in one["remarks"][0]
+    assert "They are worth" in one["remarks"][0]
     assert one["event"][0]["slope"]["low"] is None  # no interval is offered for weighted rows
 
 
 def test_weights_before_and_after_are_the_same() -> None:
     pairs = Pairs.from_probs([0.2, 0.7], [0, 1], weights=[1, 2])
     other = Pairs.from_probs([0.2, 0.7], [0, 1])
-    with pytest.raises(InputError, match="expected the same weights before and after for net, got others"):
+    with pytest.raises(InputError, match="expected the same weights before and after for net, got different ones"):
         Model("net", pairs, other)

@@ -1,7 +1,7 @@
-"""The command line: every command is a function of a file beside this one, listed below in the order of the help.
+"""The command line: every command is a function in one of the neighbouring files, listed below in the order of the help.
 
-The modules of the commands import what computes inside their functions, so that help does not wait for PyTorch. A mistake of the
-user is one sentence on stderr and exit code 2.
+These files import PyTorch and everything that computes inside their functions, so that help appears at once. A mistake of the
+user results in one sentence on stderr and exit code 2.
 """
 
 import gc
@@ -30,23 +30,23 @@ from calibrant.errors import CalibrantError, CalibrantWarning
 __all__ = ["main"]
 
 USER_ERROR = 2
-CRASH = 70  # EX_SOFTWARE of sysexits.h: 1 is the answer of `check` and `watch`, which a crash must not look like
-INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+CRASH = 70  # EX_SOFTWARE of sysexits.h; a crash must not look like 1, which is a result of `check` and `watch`
+INTERRUPTED = 130  # 128 + SIGINT, as in shells
 
 
 class Commands(TyperGroup):
     """The group of all commands, which turns every error into one sentence and an exit code."""
 
     def main(self, *words: Any, standalone_mode: bool = True, **extra: Any) -> Any:
-        """Run the command line; in standalone mode leave with its exit code."""
-        gc.set_threshold(100_000)  # importing PyTorch makes millions of objects, in which nothing is garbage
-        extra["standalone_mode"] = False  # errors then come here instead of being shown
+        """Run the command line; in standalone mode exit with its exit code."""
+        gc.set_threshold(100_000)  # importing PyTorch creates millions of objects, none of which is garbage
+        extra["standalone_mode"] = False  # errors are then raised here instead of being printed
         if not standalone_mode:
             return super().main(*words, **extra)
-        for stream in (sys.stdout, sys.stderr):  # a terminal or pipe of ASCII shows "?" for what it cannot
+        for stream in (sys.stdout, sys.stderr):  # an ASCII terminal or pipe shows "?" for characters that it lacks
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="replace")
-        with warnings.catch_warnings():  # it also puts showwarning back
+        with warnings.catch_warnings():  # also restores showwarning
             warnings.simplefilter("always", CalibrantWarning)
             warnings.showwarning = _once_each()
             code, sentence = 0, ""
@@ -64,7 +64,7 @@ class Commands(TyperGroup):
             except MemoryError:
                 code = USER_ERROR
                 sentence = "the data do not fit in memory; evaluate fewer rows or splits at a time"
-            except typer.Abort:  # what the library makes of a KeyboardInterrupt, in some versions by way of the code
+            except typer.Abort:  # raised for a KeyboardInterrupt; some versions of the library return the code instead
                 code, sentence = INTERRUPTED, "stopped before the end; only what was finished is kept"
             except Exception as error:
                 code, sentence = _explained(error)
@@ -74,7 +74,7 @@ class Commands(TyperGroup):
 
 
 def _once_each() -> Callable[..., None]:
-    """Return what shows the warnings of a command: each text once, however many steps give it."""
+    """Return a function that prints each warning once, even if several steps of a command issue it."""
     shown = set[str]()
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
@@ -86,7 +86,7 @@ def _once_each() -> Callable[..., None]:
 
 
 def _explained(error: Any) -> tuple[int, str]:
-    """Return code and sentence of a wrong call, an error of the command-line library, or of a crash that no user caused."""
+    """Return exit code and sentence for an error of the command-line library (a wrong call), or for a crash of Calibrant."""
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
         return USER_ERROR, ""
@@ -107,7 +107,7 @@ main = typer.Typer(
     help=calibrant.__doc__,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # rendering the help by Rich takes longer than all else of it
+    rich_markup_mode=None,  # rendering with Rich takes longer than the rest of the help
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (demo, report, evaluate, compare, fit, apply, export, check, watch, methods):

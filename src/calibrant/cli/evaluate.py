@@ -1,4 +1,4 @@
-"""``calibrant evaluate`` and ``compare``: the figures of files, by metric and by group; two models on the same rows."""
+"""``calibrant evaluate`` computes metrics of files, also by group; ``compare`` compares two models on the same rows."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from calibrant.evaluate.tables import Row
     from calibrant.metrics import Metric
 
-MOST_GROUPS = 200  # a column of distinct values, such as an id, is no grouping; and every group costs a panel
-SMALL_VALUES = 0.01  # below, a row is printed with five decimals
+MOST_GROUPS = 200  # a column with more values, such as an id, does not name groups, and every group takes time
+SMALL_VALUES = 0.01  # a row whose values are all smaller is printed with five decimals
 
 
 def evaluate(
@@ -30,7 +30,7 @@ def evaluate(
     columns: options.Columns = None,
     label: options.Label = None,
     kind: options.Kind = None,
-    split: Annotated[str | None, typer.Option(help="Only this split.")] = None,
+    split: Annotated[str | None, typer.Option(help="Evaluate this split only.")] = None,
     weights: options.Weights = None,
     groups: options.Groups = None,
     labels: options.LabelsFile = None,
@@ -41,18 +41,18 @@ def evaluate(
         list[str] | None,
         typer.Option(
             metavar="NAME[:OPTION=VALUE,…]",
-            help="This metric instead of the panel, such as ECE:bins=20 or NLL; may be repeated.",
+            help="Compute this metric instead of the default ones, such as ECE:bins=20 or NLL; may be repeated.",
         ),
     ] = None,
     by: options.By = None,
     draws: Annotated[
-        int, typer.Option(min=0, help="Draws for intervals and limits if calibrated; 0 leaves them out.")
+        int, typer.Option(min=0, help="Number of simulations for intervals and limits; 0 leaves both out.")
     ] = 1000,
     as_json: options.AsJson = False,
 ) -> None:
     """Measure accuracy, log-loss and calibration of every split.
 
-    A folder of Parquet files, or one large one, is streamed: any number of rows, in bounded memory.
+    A folder of Parquet files, or one large Parquet file, is streamed: memory does not grow with the number of rows.
 
     Examples:
 
@@ -130,7 +130,7 @@ def evaluate(
 def _streamed_rows(
     source: options.Source, reading: options.Reading, split: str | None, chosen: Any, fitted: Any, *, draws: int
 ) -> Iterator[Row]:
-    """Yield figures over streamed rows, before and after a calibrator."""
+    """Yield the figures of streamed rows, before and after calibration."""
     from calibrant import scale
     from calibrant.evaluate.tables import panel_rows
     from calibrant.metrics import SumMetric
@@ -149,7 +149,7 @@ def _streamed_rows(
 
 
 def _groups_of(data: Any, columns: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """Yield (``region=EU``, its rows) for every value of the columns beside a split."""
+    """Yield a name such as ``region=EU`` and the group's rows, for every value of the columns."""
     import numpy as np
     import torch
 
@@ -158,7 +158,7 @@ def _groups_of(data: Any, columns: Sequence[str]) -> Iterator[tuple[str, Any]]:
             raise InputError(f"this split has no column {column!r}; leave it out, or name another split")
         values, codes = np.unique(np.asarray(data.features[column]).astype(str), return_inverse=True)
         if len(values) > MOST_GROUPS:
-            raise InputError(f"{column!r} has {len(values)} values, and at most {MOST_GROUPS} groups are measured")
+            raise InputError(f"{column!r} has {len(values)} values; at most {MOST_GROUPS} groups can be evaluated")
         for code, value in enumerate(values.tolist()):
             yield f"{column}={value}", torch.from_numpy(np.flatnonzero(codes == code))
 
@@ -176,7 +176,7 @@ def parse_metric(text: str) -> Metric:
     fields: dict[str, Any] = {}
     for key, _, value in (part.partition("=") for part in rest.split(",") if part):
         fields[key.strip()] = value.strip()
-        with suppress(ValueError):  # what is no JSON is text
+        with suppress(ValueError):  # a value that is not JSON is text
             fields[key.strip()] = json.loads(value)
     try:
         if fields.keys() & {"bins", "binning"}:
@@ -190,8 +190,8 @@ def parse_metric(text: str) -> Metric:
 
 
 def compare(
-    a: Annotated[str, typer.Argument(metavar="A", help="Predictions; or, before a FILE, a calibrator or 'none'.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="The same of B.")],
+    a: Annotated[str, typer.Argument(metavar="A", help="Predictions of A or, with FILE, calibrator A or 'none'.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Predictions of B or, with FILE, calibrator B or 'none'.")],
     file: Annotated[
         str | None, typer.Argument(metavar="FILE", help="Predictions to apply the calibrators A and B to.")
     ] = None,
@@ -207,7 +207,8 @@ def compare(
 ) -> None:
     """Compare B with A on the same rows: differences, intervals, and paired tests.
 
-    Rows of two tables are matched by --on, or by their order: then every column that both have, and that is no score, must agree.
+    Rows of two tables are matched by --on or, without it, by their order. In the latter case all columns that both tables have must
+    agree, except scores.
 
     Examples:
 
@@ -222,7 +223,9 @@ def compare(
     reading = options.Reading(columns, label, kind, weights, groups)
     base = reading.source(file, example) if file is not None or example is not None else None
     if base is None and options.NONE in (a, b):
-        raise InputError(f"{options.NONE!r} stands for no calibrator; name the FILE that the other is applied to")
+        raise InputError(
+            f"{options.NONE!r} means no calibrator; name the FILE to which the other calibrator is applied"
+        )
     sources = [] if base is not None else reading.sources([a, b])
 
     from calibrant.evaluate import compare as compare_predictions
@@ -253,10 +256,10 @@ def compare(
 def _rows_in_common(
     sources: Sequence[options.Source], reading: options.Reading, *, split: str, on: str | None
 ) -> list[Predictions]:
-    """Return the rows of two files in one order.
+    """Return the rows of two files in the same order.
 
     Raises:
-        InputError: If a column that both have shows that they are not.
+        InputError: If a column that both have shows that the rows differ.
     """
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""``calibrant fit``, ``apply`` and ``export``: learn a calibrator, use it on a file, and write it as an ONNX model."""
+"""``calibrant fit`` fits a calibrator, ``apply`` applies it to a file, and ``export`` writes it as an ONNX model."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ Calibrator = Annotated[str, typer.Argument(help="A calibrator that `calibrant fi
 
 
 def fit(
-    output: Annotated[str, typer.Option("--output", "-o", help="Where to save it (.safetensors).")],
+    output: Annotated[str, typer.Option("--output", "-o", help="File to save the calibrator in (.safetensors).")],
     file: options.File = None,
     example: options.Example = None,
     method: options.Method = None,
     features: Annotated[
-        str | None, typer.Option(help="Columns that GroupScaling or FeatureScaling calibrates by, as a,b, or all.")
+        str | None, typer.Option(help="Columns that GroupScaling or FeatureScaling uses: a,b or all.")
     ] = None,
     columns: options.Columns = None,
     label: options.Label = None,
     kind: options.Kind = None,
-    split: Annotated[str, typer.Option(help="The split to fit on: never the one you will evaluate on.")] = "val",
+    split: Annotated[str, typer.Option(help="The split to fit on; do not evaluate on it later.")] = "val",
     weights: options.Weights = None,
     groups: options.Groups = None,
     labels: options.LabelsFile = None,
@@ -43,8 +43,8 @@ def fit(
 ) -> None:
     """Fit a calibrator on the validation split and print its effect there.
 
-    A folder of Parquet files is streamed: any number of rows, in bounded memory. The automatic choice compares its candidates on
-    a random sample if there are many rows, and fits the chosen one on all rows.
+    A folder of Parquet files is streamed: memory does not grow with the number of rows. If there are many rows, the automatic
+    choice compares its candidates on a random sample, and fits the chosen one on all rows.
 
     Examples:
 
@@ -102,7 +102,7 @@ def fit(
         cells = []
         for trial in evidence.trials:
             if math.isfinite(trial.loss):
-                # without settings, which may hold names in parentheses; the stages of a chain have none of their own
+                # remove settings in parentheses, also nested ones
                 plain = re.sub(r"\([^()]*=[^()]*\)", "", re.sub(r"\([^()]*\)", "", trial.name))
                 numbers = f"{trial.loss:.4f}", f"{trial.gain:+.4f}", f"{trial.error:.4f}", f"{trial.weight:.2f}"
                 cells.append([plain, *numbers])
@@ -110,12 +110,12 @@ def fit(
     notes = [f"{_in_words(calibrator)}, fitted on {'all rows' if split == 'all' else split}, saved to {output}"]
     if figures:
         evaluated = f"`calibrant evaluate FILE --calibrator C{'' if split == 'all' else ' --split test'}`"
-        notes.append(f"These are the {figures[0].n:,} rows it was fitted on: evaluate it on others, with {evaluated}.")
+        notes.append(f"These are the {figures[0].n:,} rows it was fitted on; evaluate it on others with {evaluated}.")
     print_rows(figures, notes=notes)
 
 
 def _in_words(calibrator: Any) -> str:
-    """Return a calibrator in one line; of several labels how many of them, and how many keep the calibrator of all."""
+    """Return a description of a calibrator in one line; for several labels, with the number that share a pooled calibrator."""
     from calibrant.report.model import in_one_line
 
     if not calibrator.multi_label:
@@ -125,7 +125,7 @@ def _in_words(calibrator: Any) -> str:
 
 
 def calibrator_facts(calibrator: Any) -> dict[str, Any]:
-    """Return class, configuration and learned numbers as JSON data; of several labels what each was fitted on."""
+    """Return class, configuration and learned numbers as JSON data, and for several labels the data of each label's fit."""
     from calibrant._core.config import json_data, to_plain
     from calibrant.errors import NotFittedError
     from calibrant.report.model import in_one_line
@@ -135,7 +135,7 @@ def calibrator_facts(calibrator: Any) -> dict[str, Any]:
         return facts | {"labels": [dataclasses.asdict(fact) for fact in calibrator.labels_fitted]}
     learned = {}
     for cls in reversed(type(calibrator).__mro__):
-        # of our own classes: what nn.Module has as properties was not learned
+        # only members of Calibrant's classes, because properties of nn.Module are not learned
         for name, member in vars(cls).items() if cls.__module__.startswith("calibrant.") else ():
             if isinstance(member, property) and name != "fitted":
                 with suppress(NotFittedError):  # priors that a further step learns
@@ -146,7 +146,7 @@ def calibrator_facts(calibrator: Any) -> dict[str, Any]:
 
 
 def evidence_of(calibrator: Any) -> Evidence | None:
-    """Return why an automatic choice fell as it did, or None for any other calibrator."""
+    """Return the evidence for an automatic choice, or None for any other calibrator."""
     from calibrant.calibrators import AutoCalibrator
 
     return calibrator.evidence if isinstance(calibrator, AutoCalibrator) else None
@@ -154,20 +154,20 @@ def evidence_of(calibrator: Any) -> Evidence | None:
 
 def apply(
     calibrator: Calibrator,
-    output: Annotated[str, typer.Option("--output", "-o", help="Where to write it.")],
+    output: Annotated[str, typer.Option("--output", "-o", help="File or folder to write.")],
     file: options.File = None,
     columns: options.Columns = None,
     label: options.Label = None,
     kind: options.Kind = None,
     multilabel: options.SeveralLabels = False,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Put calibrated scores in the place of a table's scores.")
+        bool, typer.Option("--replace", help="Replace a table's scores instead of adding columns.")
     ] = False,
 ) -> None:
-    """Write the file with calibrated probabilities or logits, as the file holds them; all else in it is unchanged.
+    """Write a copy of a file with calibrated scores: probabilities if it holds probabilities, logits if it holds logits.
 
-    A table gets a column calibrated_p_cat for its column p_cat, in its own format; arrays of scores are replaced. Rows need no
-    labels. A folder of Parquet files becomes a folder of files of the same names, of any number of rows, in bounded memory.
+    A table gets a new column calibrated_p_cat for its column p_cat; in files of arrays the scores are replaced. Everything else is
+    unchanged. Labels are not needed. A folder of Parquet files becomes a folder of files with the same names, and is streamed.
 
     Examples:
 
@@ -198,7 +198,9 @@ def apply(
         else:
             suffix = Path(source.path).suffix.replace(".pth", ".npz").replace(".pt", ".npz")
             if Path(output).suffix != suffix:
-                raise InputError(f"{source.shown} comes back as {suffix}; name an output that ends so")
+                raise InputError(
+                    f"the output for {source.shown} is a {suffix} file; name an output that ends in {suffix}"
+                )
             table = open_table(source.path)
             features = [] if multilabel else options.feature_names(fitted)
             mapped = dataclasses.replace(reading, features=features, multilabel=multilabel)
@@ -206,7 +208,7 @@ def apply(
             prefix = "" if replace or isinstance(table, Arrays) else CALIBRATED
             added: dict[str, Any] = {}
             for part, data in zip(found.parts, found.splits.values(), strict=True):
-                # every row is passed through, the fitted ones too: nothing is measured here
+                # rows of the fit are allowed, because nothing is evaluated here
                 after = data.calibrated_by(fitted, allow_fit_rows=True)
                 for name, values in calibrated_columns(part, after).items():
                     new = part.stem + (prefix if name != "decision" else "") + name
@@ -219,16 +221,16 @@ def apply(
 
 def export(
     calibrator: Calibrator,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write it: a name that ends in .onnx.")],
-    kind: Annotated[Literal["logits", "probs"], typer.Option(help="What the served model takes.")] = "logits",
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write, whose name ends in .onnx.")],
+    kind: Annotated[Literal["logits", "probs"], typer.Option(help="The kind of input of the ONNX model.")] = "logits",
     class_names: Annotated[
         str | None, typer.Option(metavar="FILE", help="A text file with one class name per line, in order.")
     ] = None,
 ) -> None:
-    """Write a calibrator as an ONNX model from logits or probabilities to calibrated probabilities.
+    """Write a calibrator as an ONNX model that turns logits or probabilities into calibrated probabilities.
 
-    The model has one input, ``logits`` or ``given_probs``, and the output ``probs``. onnxruntime and NumPy run it, in a service
-    of a few megabytes.
+    The model has one input, ``logits`` or ``given_probs``, and the output ``probs``. A service needs only onnxruntime and NumPy to
+    run it.
 
     Examples:
 

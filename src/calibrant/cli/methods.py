@@ -1,4 +1,4 @@
-"""``calibrant methods``: all losses, calibrators and metrics."""
+"""``calibrant methods`` lists all losses, calibrators and metrics."""
 
 import inspect
 import re
@@ -13,10 +13,10 @@ FAMILIES = ("losses", "calibrators", "metrics")
 
 
 def methods(
-    family: Annotated[str | None, typer.Argument(help=f"One of {', '.join(FAMILIES)}; all if left out.")] = None,
+    family: Annotated[str | None, typer.Argument(help=f"One of {', '.join(FAMILIES)}; by default all.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """List every loss, calibrator and metric: what it is, its properties, its source.
+    """List every loss, calibrator and metric with a description, its properties and its source.
 
     Examples:
 
@@ -38,7 +38,7 @@ def methods(
 
 
 def members(family: str) -> list[tuple[str, type]]:
-    """Return the classes of a family that can be made, by name, in the order of its ``__all__``."""
+    """Return the concrete classes of a family by name, in the order of its ``__all__``."""
     import calibrant
 
     home = getattr(calibrant, family)
@@ -52,7 +52,7 @@ def members(family: str) -> list[tuple[str, type]]:
 
 
 def _entry(name: str, member: Any) -> dict[str, str]:
-    """Return what a class is in a sentence, its properties and its source."""
+    """Return the description, the properties and the source of a class."""
     text = inspect.getdoc(member) or ""
     summary = " ".join(text.split("\n\n")[0].split()).replace("``", "")
     what = re.sub(r"\s*\([A-Z][^()]*\d{4}[^()]*\)", "", summary)  # the source has its own place
@@ -66,7 +66,7 @@ def _entry(name: str, member: Any) -> dict[str, str]:
 
 
 def _first_reference(text: str) -> str:
-    """Return authors and year of the first source that a docstring names: A, A & B or A et al."""
+    """Return authors and year of the first source in a docstring, in the form A, A & B or A et al."""
     found = re.search(r"References:\s+([A-Z][^.;()\d]*?(?:et al\.)?[^.;()\d]*?),?\s+\(?(\d{4})\)?", text)
     found = found or re.search(r"([A-Z]\w+ et al\.)\s+\(?(\d{4})", text)  # no list of sources: the first in the text
     if found is None:

@@ -1,4 +1,4 @@
-"""``calibrant check`` and ``watch``: a gate, and an alarm over time."""
+"""``calibrant check`` decides limits on metrics; ``watch`` raises an alarm if calibration changes over time."""
 
 from __future__ import annotations
 
@@ -25,19 +25,23 @@ def check(
     max: Annotated[
         list[str] | None,
         typer.Option(
-            "--max", metavar="METRIC=NUMBER", help="Largest value: ece, event-ece, brier, error, worst-group-ece …"
+            "--max",
+            metavar="METRIC=NUMBER",
+            help="Largest allowed value of ece, event-ece, brier, error, worst-group-ece …",
         ),
     ] = None,
     min: Annotated[
         list[str] | None,
-        typer.Option("--min", metavar="METRIC=NUMBER", help="Smallest value: accuracy, worst-group-accuracy."),
+        typer.Option(
+            "--min", metavar="METRIC=NUMBER", help="Smallest allowed value of accuracy or worst-group-accuracy."
+        ),
     ] = None,
     no_worse: Annotated[
         list[str] | None,
-        typer.Option(metavar="METRIC=AMOUNT", help="By how much it may be worse than the baseline: nll, brier …"),
+        typer.Option(metavar="METRIC=AMOUNT", help="How much worse than the baseline nll, brier, ece … may be."),
     ] = None,
     baseline: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Predictions of the model before, for the same rows.")
+        str | None, typer.Option(metavar="FILE", help="Predictions of the previous model for the same rows.")
     ] = None,
     by: options.By = None,
     columns: options.Columns = None,
@@ -53,7 +57,7 @@ def check(
 ) -> None:
     """Check limits on metrics: each is met, violated, or undecided because there are too few rows.
 
-    Exit code 0: all limits pass. 1: one fails. 3: not enough evidence. 2: an error.
+    Exit codes: 0 if all limits pass, 1 if one fails, 3 if there is not enough evidence, 2 for an error.
 
     Examples:
 
@@ -104,13 +108,15 @@ def _limits(texts: Sequence[str] | None, *, option: str) -> dict[str, float]:
 
 
 def watch(
-    state: Annotated[Path, typer.Argument(help="The state (.safetensors); made with --reference where it is missing.")],
+    state: Annotated[
+        Path, typer.Argument(help="The state (.safetensors); --reference creates it if it does not exist.")
+    ],
     files: Annotated[
         list[str] | None, typer.Argument(metavar="[FILE]...", help="New labelled predictions, in order of time.")
     ] = None,
     reference: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Labelled predictions from before (of its splits val), to compare with."),
+        typer.Option(metavar="FILE", help="Earlier labelled predictions to compare with; of its splits, val is used."),
     ] = None,
     columns: options.Columns = None,
     label: options.Label = None,
@@ -121,7 +127,8 @@ def watch(
 ) -> None:
     """Update a monitor with labelled rows and report whether calibration has changed since the reference.
 
-    You may look at any time: at most 5 % of monitors ever raise a false alarm. Exit code 0: no alarm. 1: alarm. 2: an error.
+    You may look at any time: at most 5 % of monitors ever raise a false alarm. Exit codes: 0 for no alarm, 1 for an alarm, 2 for an
+    error.
 
     Examples:
 
@@ -137,14 +144,14 @@ def watch(
     from calibrant.operate import Monitor
 
     fitted = options.load_calibrator(calibrator)
-    # loaded, updated and saved under one lock: of two writers each would undo the other's batches
+    # load, update and save under one lock, because two writers would undo each other's batches
     with one_writer(state):
         monitor = Monitor.load(state) if state.exists() else None
         if reference is not None:
             rows = reading.rows(reading.source(reference), "val", features=options.feature_names(fitted))
             try:
                 made = Monitor(rows if fitted is None else rows.calibrated_by(fitted))
-            except LeakError:  # rows that the calibrator was fitted on: a monitor of them out of fold
+            except LeakError:  # the calibrator was fitted on these rows, so use them out of fold
                 made = Monitor.from_fit(fitted, rows)
             if monitor is not None and not monitor.watches(made):
                 raise InputError(

@@ -1,4 +1,4 @@
-"""Options that several commands share, and how the files that they describe are read and written."""
+"""Options that several commands share, and functions that read and write the files that they describe."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from calibrant.scale import Batches
 
 EXAMPLES = Path(__file__).parents[1] / "data" / "examples"
-NONE = "none"  # in the place of a calibrator
-AUTO, OF_LABELS = "auto", "PlattScaling"  # the methods if none is named: of one class, and of each of several labels
+NONE = "none"  # given instead of a calibrator
+AUTO, OF_LABELS = "auto", "PlattScaling"  # default methods for rows with one class, and for rows with several labels
 STREAMED_BYTES = (
     256 << 20
-)  # of logits, above which a Parquet file is streamed: reading it whole takes several times that
+)  # size of logits above which a Parquet file is streamed; reading it whole takes several times this memory
 
 _FILES = "Predictions (.csv, .tsv, .jsonl, .parquet, .feather, .npz, .safetensors, .pt, .npy)."
 Files: TypeAlias = Annotated[list[str] | None, typer.Argument(metavar="FILE...", help=_FILES)]
@@ -33,36 +33,46 @@ Example: TypeAlias = Annotated[
     str | None, typer.Option(metavar="NAME", help="A bundled example instead of a FILE: cifar10, sst or 20news.")
 ]
 Columns: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="NAMES", help="The scores, one column per class: 'p_*', or cat,dog,fox.")
+    str | None, typer.Option(metavar="NAMES", help="Columns of the scores, one per class: 'p_*' or cat,dog,fox.")
 ]
 Label: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="The column of the labels; of several labels per row 'y_*'.")
+    str | None, typer.Option(metavar="COLUMN", help="Column of the labels, or 'y_*' for several labels per row.")
 ]
-Kind: TypeAlias = Annotated[Literal["probs", "logits"] | None, typer.Option(help="What the scores are.")]
-Weights: TypeAlias = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of weights.")]
-Groups: TypeAlias = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of groups, such as patient.")]
+Kind: TypeAlias = Annotated[
+    Literal["probs", "logits"] | None, typer.Option(help="Whether scores are probabilities or logits.")
+]
+Weights: TypeAlias = Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of row weights.")]
+Groups: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Column of groups of dependent rows, such as patient.")
+]
 LabelsFile: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="FILE", help="A file of the labels, in the same order or joined by --on.")
+    str | None, typer.Option(metavar="FILE", help="A file with the labels, in the same order or matched by --on.")
 ]
-On: TypeAlias = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of both files that joins them.")]
+On: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Column of both files by which rows are matched.")
+]
 SeveralLabels: TypeAlias = Annotated[
     bool,
-    typer.Option("--multilabel", help="Each row has several labels, 1, 0 or -1 (missing), each with its probability."),
+    typer.Option("--multilabel", help="Each row has several labels (1, 0 or -1 if missing), each with its own score."),
 ]
 Saved: TypeAlias = Annotated[
-    str | None, typer.Option("--calibrator", "-c", help="A calibrator that `calibrant fit` saved, applied to the rows.")
+    str | None, typer.Option("--calibrator", "-c", help="Apply this calibrator, saved by `calibrant fit`.")
 ]
-Split: TypeAlias = Annotated[str, typer.Option(help="The split of FILE, never one that was fitted on.")]
-By: TypeAlias = Annotated[list[str] | None, typer.Option(metavar="COLUMN,…", help="The groups of these columns.")]
+Split: TypeAlias = Annotated[str, typer.Option(help="The split to use; never one that was fitted on.")]
+By: TypeAlias = Annotated[
+    list[str] | None, typer.Option(metavar="COLUMN,…", help="Also evaluate the groups that these columns define.")
+]
 Method: TypeAlias = Annotated[
-    str | None, typer.Option("--method", "-m", help="auto, or a name of `calibrant methods`.")
+    str | None, typer.Option("--method", "-m", help="auto, or a calibrator listed by `calibrant methods`.")
 ]
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="One JSON object; values are fractions.")]
+AsJson: TypeAlias = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object, in which values are fractions.")
+]
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file to read: where it is, what messages call it, and the options that read it."""
+    """A file to read: its path, its name in messages, and the options for reading it."""
 
     path: str
     shown: str
@@ -70,13 +80,13 @@ class Source:
 
 
 class Reading(Mapped):
-    """What the options say of a file, and how it is read so."""
+    """The options that describe files, and methods that read files accordingly."""
 
     def sources(self, files: str | Sequence[str] | None, example: str | None = None) -> list[Source]:
-        """Return what is to be read: the files, or an example.
+        """Return the files or the example to read.
 
         Raises:
-            InputError: If nothing is named, or an example that there is not.
+            InputError: If nothing is named, or the example does not exist.
             FileFormatError: If a file is missing.
         """
         from calibrant._files import check_source, shown
@@ -95,14 +105,14 @@ class Reading(Mapped):
         return found
 
     def source(self, file: str | None, example: str | None = None) -> Source:
-        """Return the one file, or the example, that is to be read."""
+        """Return the single file or example to read."""
         found = self.sources(file, example)
         if len(found) > 1:
             raise InputError(f"{found[0].shown} and --example are two inputs; leave one out")
         return found[0]
 
     def contents(self, source: Source, *, features: Sequence[str] = (), several: bool = False) -> Contents:
-        """Return the labelled rows of every split of a file; notes on how they were read go to stderr."""
+        """Return the labelled rows of every split of a file, and print notes on how they were read to stderr."""
         from calibrant.data.io import read_contents
 
         mapped = replace(self, features=list(dict.fromkeys(features)), multilabel=several)
@@ -113,12 +123,12 @@ class Reading(Mapped):
         return found
 
     def rows(self, source: Source, split: str, *, features: Sequence[str] = (), several: bool = False) -> Any:
-        """Return the predictions of one split of a file, or of its one unnamed split."""
+        """Return the predictions of one split of a file, or all predictions if the file has no splits."""
         found = self.contents(source, features=features, several=several)
         return found.splits[found.find(split)]
 
     def batches(self, source: Source) -> Batches:
-        """Return streamed rows.
+        """Return the rows of a file as a stream of batches.
 
         Raises:
             InputError: For an option that needs the whole file in memory.
@@ -131,14 +141,14 @@ class Reading(Mapped):
 
 
 def refuse_streamed(source: Source, **options: Any) -> None:
-    """Refuse options that have no effect on rows that are streamed."""
+    """Raise an error for options that have no effect on streamed rows."""
     for name, value in options.items():
         if value:
             raise InputError(f"--{name} has no effect on {source.shown}, which is streamed; leave it out")
 
 
 def is_streamed(source: Source) -> bool:
-    """Say whether a file is read in batches: a folder of Parquet files, or a large one."""
+    """Return whether a file is streamed: a folder of Parquet files, or a large Parquet file."""
     if Path(source.path).is_dir():
         return True
     if Path(source.path).suffix != ".parquet":
@@ -159,12 +169,12 @@ def choose(name: str, known: Sequence[str], *, option: str) -> str:
 
 
 def names_in(texts: Sequence[str] | None) -> list[str]:
-    """Return the names that an option gives, with commas or repeated."""
+    """Return the names in an option that is repeated or contains commas."""
     return list(dict.fromkeys(name.strip() for text in texts or () for name in text.split(",")))
 
 
 def load_calibrator(path: str | None, *, several: bool = False) -> Any:
-    """Return the saved calibrator of rows with one class, or several labels, each; None without a path."""
+    """Return the saved calibrator, for rows with one class or (``several``) several labels; None without a path."""
     import calibrant
 
     if path is None:
@@ -177,14 +187,14 @@ def load_calibrator(path: str | None, *, several: bool = False) -> Any:
 
 
 def make_calibrator(name: str, *, features: Sequence[str] = ()) -> Calibrator:
-    """Return the calibrator of class ``name`` with its defaults; ``auto``, ``temperature``, … are short names.
+    """Return the calibrator of class ``name`` with its defaults; ``auto``, ``temperature`` … are short names.
 
     Args:
-        name: Of the class, or one of ``calibrators.SHORT_NAMES``.
-        features: Columns it goes by, or ``["all"]``.
+        name: Name of the class, or one of ``calibrators.SHORT_NAMES``.
+        features: Columns that it uses, or ``["all"]``.
 
     Raises:
-        InputError: If there is none, it needs arguments, or it goes by no features.
+        InputError: If there is no such calibrator, it needs other arguments, or it does not use features.
     """
     from calibrant import calibrators
 
@@ -194,12 +204,12 @@ def make_calibrator(name: str, *, features: Sequence[str] = ()) -> Calibrator:
     make: Any = getattr(calibrators, method)
     try:
         return make(None if features == ["all"] else features) if features else make()  # type: ignore[no-any-return]
-    except (TypeError, InputError) as error:  # of an argument without a default, which no option gives
+    except (TypeError, InputError) as error:  # an argument without a default, which no option sets
         raise InputError(f"{method} needs arguments ({error}); construct and save it in Python") from error
 
 
 def feature_names(calibrator: Any) -> list[str]:
-    """Return the names of the features that a calibrator, or one of its parts, goes by; none of None."""
+    """Return the names of the features that a calibrator or one of its parts uses; empty for None."""
     if calibrator is None:
         return []
     from calibrant.calibrators.groups import feature_names
@@ -210,17 +220,17 @@ def feature_names(calibrator: Any) -> list[str]:
 def check_output(
     path: str | Path, *, inputs: Sequence[str | None] = (), suffixes: Sequence[str] = (), what: str = ""
 ) -> None:
-    """Refuse a place that cannot be written, before any work is done.
+    """Check, before any work is done, that an output can be written.
 
     Args:
-        path: Where to write.
+        path: The output.
         inputs: Files that the command reads.
-        suffixes: What its name may end in; empty allows any.
-        what: What it then holds.
+        suffixes: Allowed suffixes of the output; empty allows any.
+        what: The content of the output, for the error.
 
     Raises:
-        InputError: For an input, or another suffix.
-        FileFormatError: For a place without its folder, or without the permission to write there.
+        InputError: If the output is one of the inputs, or has another suffix.
+        FileFormatError: If its folder does not exist or is not writable.
     """
     from calibrant._files import check_suffix, check_target
 

@@ -1,4 +1,4 @@
-"""``calibrant report``: one file to send to a colleague."""
+"""``calibrant report`` writes a report on one or several models to a single file."""
 
 from __future__ import annotations
 
@@ -17,22 +17,25 @@ if TYPE_CHECKING:
     from calibrant.data.io import Contents
     from calibrant.data.predictions import Predictions
 
-FEWEST_TO_CUT = 200  # rows of a file without splits, below which a half of them is too few to fit on or to show
+FEWEST_TO_CUT = 200  # a file without splits and fewer rows is not divided: half of them is too few to fit on or to show
 
 
 def report(
     files: options.Files = None,
     example: options.Example = None,
-    output: Annotated[str, typer.Option("--output", "-o", help="Where to write it.")] = "report.html",
-    format: Annotated[Literal["html", "json"] | None, typer.Option(help="By the output's name if left out.")] = None,
+    output: Annotated[str, typer.Option("--output", "-o", help="File to write.")] = "report.html",
+    format: Annotated[
+        Literal["html", "json"] | None, typer.Option(help="Format of the report; by default that of the output's name.")
+    ] = None,
     method: options.Method = None,
     calibrator: options.Saved = None,
     split: options.Split = "test",
-    fit_split: Annotated[str | None, typer.Option(help="The split to fit on; val if left out.")] = None,
+    fit_split: Annotated[str | None, typer.Option(help="The split to fit on; by default val.")] = None,
     by: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="COLUMN,…", help="Also: the groups of these columns; of all features if left out; none: no groups."
+            metavar="COLUMN,…",
+            help="Columns that define groups to evaluate; by default all features, or none for no groups.",
         ),
     ] = None,
     columns: options.Columns = None,
@@ -44,10 +47,10 @@ def report(
     on: options.On = None,
     multilabel: options.SeveralLabels = False,
 ) -> None:
-    """Write a report on one or many models: before and after calibration, in figures and words.
+    """Write a report on one or several models before and after calibration.
 
-    The calibrator is chosen and fitted on other rows than the page shows: on the split val, or on half of a file without splits.
-    --method none fits nothing.
+    The calibrator is chosen and fitted on rows that the report does not show: the split val, or half of a file without splits.
+    With --method none no calibrator is fitted.
 
     Examples:
 
@@ -62,7 +65,7 @@ def report(
         calibrant report labels.npz --multilabel -o report.html
     """
     if method and calibrator:
-        raise InputError("--method fits a calibrator, and --calibrator names a fitted one; leave one out")
+        raise InputError("--method fits a calibrator and --calibrator names a fitted one; leave one out")
     reading = options.Reading(columns, label, kind, weights, groups, labels, on)
     sources = reading.sources(files, example)
     options.check_output(output, inputs=[*(source.path for source in sources), calibrator, labels])
@@ -103,7 +106,7 @@ def report(
                 by=columns_by,
             )
             models.append(model)
-    if len({one.name for one in models}) < len(models):  # files of one name in several folders
+    if len({one.name for one in models}) < len(models):  # files with the same name in several folders
         models = [replace(one, name=source.shown) for one, source in zip(models, sources, strict=True)]
     with working("reporting"):
         write_report(models, output, format=format, notes=notes)
@@ -120,7 +123,7 @@ def _rows_to_show_and_fit(
     saved: Any,
     notes: list[str],
 ) -> tuple[Any, Any]:
-    """Return the rows that the page shows, and those to fit on, never the same; None where there are none, or nothing is fitted."""
+    """Return the rows to show and different rows to fit on; the latter are None if there are none or nothing is fitted."""
     import numpy as np
     import torch
 
@@ -154,20 +157,20 @@ def _rows_to_show_and_fit(
 
 
 def _through_temperature(others: Predictions | None, before: Predictions) -> Predictions | None:
-    """Return the rows through a temperature fitted on ``others``, or None where that cannot be compared."""
+    """Return the rows scaled by a temperature fitted on ``others``, or None if no comparison is possible."""
     from calibrant.calibrators import TemperatureScaling
 
-    # the splits share rows, and a saved calibrator was fitted elsewhere (LeakError); or a label has probability 0, as rounded
-    # numbers have it: no temperature is the best there, and other calibrators have a floor
+    # not possible if the splits share rows (LeakError), or if a label has probability 0, as happens with rounded numbers:
+    # then no temperature is best, while other calibrators have a floor
     with suppress(InputError):
         return None if others is None else before.calibrated_by(TemperatureScaling().fit(others))
     return None
 
 
 def _fitted(rows: Any, method: str | None, by: list[str] | None) -> Any:
-    """Return the calibrator chosen and fitted on ``rows``.
+    """Return the calibrator, chosen automatically unless ``method`` names it, and fitted on ``rows``.
 
-    Left to itself it goes by the columns of whose groups those rows say that one correction for all leaves some off.
+    The automatic choice corrects by columns if ``rows`` show that a single correction leaves some groups miscalibrated.
     """
     from calibrant import MultiLabel
     from calibrant.calibrators import MultiLabelCalibrator

@@ -1,6 +1,6 @@
-"""What commands show: tables that fit the terminal, JSON, and messages on stderr.
+"""Output of commands: tables that fit the terminal, JSON, and messages on stderr.
 
-A reader of stdout that leaves early, as `head` does, changes nothing of what a command does or answers.
+If the reader of stdout stops early, as `head` does, the command still finishes with the same exit code.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
     from calibrant.evaluate.subgroups import Subgroups
     from calibrant.evaluate.tables import Row
 
-MOST_LABELS = 20  # in the table of a terminal
+MOST_LABELS = 20  # number of labels in a table on a terminal
 LEGEND = "limit: 97.5 % of perfectly calibrated models of this size have a smaller error; an error below it is not significant"
-# what a terminal would obey rather than show: control characters, and marks that reverse the direction of text
+# characters that a terminal would execute instead of showing: control characters, and marks that reverse the text direction
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def printable(text: str) -> str:
-    """Return text without what a terminal would obey."""
+    """Return text without control characters, which a terminal would execute."""
     return _CONTROLS.sub("�", text)
 
 
 def say(kind: str, sentence: str) -> None:
-    """Say a note, a warning or an error on stderr, on one line."""
+    """Print a note, a warning or an error on stderr, on one line."""
     color = {"error": "red", "warning": "yellow"}.get(kind)
     typer.echo(typer.style(f"{kind}: ", fg=color, bold=True) + printable(" ".join(sentence.split())), err=True)
 
 
 def console(*, err: bool = False) -> Console:
-    """Return a console for this moment's stdout or stderr."""
+    """Return a console for the current stdout or stderr."""
     from rich.console import Console
 
     class Screen(Console):
         def on_broken_pipe(self) -> None:
-            """Send what is still to be written nowhere, since the reader of stdout has left."""
+            """Discard the remaining output, because the reader of stdout has closed the pipe."""
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     # Rich prints nothing to a terminal without a size.
@@ -59,13 +59,13 @@ def print_line(text: str, *, style: str = "", err: bool = False) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print JSON on stdout, in ASCII: escapes lose nothing in whatever encoding a terminal has."""
+    """Print JSON on stdout in ASCII, whose escapes are safe in every encoding of a terminal."""
     console().out(json.dumps(value, indent=1, allow_nan=False), highlight=False)
 
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """Show that ``what`` is going on, on stderr and only to a person."""
+    """Show on stderr that ``what`` is in progress, if stderr is a terminal."""
     from calibrant._core.warn import PROGRESS
 
     if not sys.stderr.isatty() or PROGRESS.get() is not None:
@@ -83,10 +83,10 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, title: 
     """Print a table.
 
     Args:
-        header: C headings.
-        rows: Rows of C cells.
-        title: Printed above.
-        left: Number of first columns that are aligned to the left.
+        header: The C headings.
+        rows: Rows of C cells each.
+        title: Printed above the table.
+        left: Number of leading columns that are aligned to the left.
     """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -104,11 +104,11 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, title: 
 def print_rows(
     rows: Sequence[Row], *, notes: Sequence[str] = (), labels: Mapping[Any, Subgroups] | None = None
 ) -> None:
-    """Print one table for each file, split and group: a line per metric, calibrated beside uncalibrated.
+    """Print one table for each file, split and group, with a line per metric and columns before and after calibration.
 
     Args:
-        rows: The figures; those of several labels per row have a table before and one after calibration.
-        notes: Printed at the end.
+        rows: The figures; for several labels per row there are two tables, before and after calibration.
+        notes: Sentences printed at the end.
         labels: Tables of labels by file, split and calibrator.
     """
     limits = False
@@ -128,7 +128,7 @@ def print_rows(
 
 
 def _table_of(rows: Sequence[Row], *, limit: bool) -> tuple[list[str], list[list[str]]]:
-    """Return header and lines of the figures of one split: each metric with its interval, before and after."""
+    """Return the header and lines of the table of one split: each metric with its interval, before and after calibration."""
     states = list(dict.fromkeys(_state_of_row(row) for row in rows))
     header = ["metric"]
     for state in states:
@@ -156,7 +156,7 @@ def _bare_number(row: Row, value: float | None) -> str:
 
 
 def _label_rows(found: Subgroups) -> list[list[str]]:
-    """Return the cells of the labels with the strongest evidence, each with its gap."""
+    """Return the cells of the labels with the strongest evidence of miscalibration."""
     made = []
     for row in found.rows[:MOST_LABELS]:
         ends = "" if row.low is None or row.high is None else f"{row.low:.4f} … {row.high:.4f}"

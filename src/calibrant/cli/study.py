@@ -1,4 +1,4 @@
-"""``calibrant study`` and ``demo``: the papers' experiments: list them, run them, show what has been run; and a first one."""
+"""``calibrant study`` lists, runs and shows the papers' experiments; ``calibrant demo`` is a small first experiment."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from calibrant.study import Store, Study
     from calibrant.study.load import StudyFile
 
-THEORY = "theory"  # the name under which `study show` has the theory's figures
+THEORY = "theory"  # name of the theory's figures in `study show`
 RUNS = Path("calibrant-runs")
 MADE_HERE = {"digits": "with scikit-learn", "module": "your module"}  # data that neither a folder nor the hub holds
-LOG_EVERY = 60  # seconds between lines of a log, which has one for each training too
+LOG_EVERY = 60  # seconds between lines of a log during a training
 study = typer.Typer(help="The papers' experiments: list, run, show.", no_args_is_help=True, rich_markup_mode=None)
 
 
-Named = typer.Argument(metavar="STUDY", help="A name of `study list`, or a TOML file.")
-Scale = Annotated[Literal["cpu", "gpu", "paper"], typer.Option(help="How large the study is.")]
+Named = typer.Argument(metavar="STUDY", help="A name listed by `study list`, or a TOML file.")
+Scale = Annotated[Literal["cpu", "gpu", "paper"], typer.Option(help="Size of the study.")]
 Folder = Annotated[Path, typer.Option(help="Folder that keeps the runs.")]
 Seeds = Annotated[int | None, typer.Option(min=1, max=10_000, help="Number of seeds; by default the study's own.")]
-Workers = Annotated[int, typer.Option(min=1, help="Trainings at a time.")]
+Workers = Annotated[int, typer.Option(min=1, help="Number of trainings at a time.")]
 Names = list[str] | None
 
 
@@ -51,22 +51,22 @@ def list_studies() -> None:
 @study.command()
 def run(
     name: Annotated[str | None, Named] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every study of `study list`, one by one.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Run every study of `study list`, one by one.")] = False,
     scale: Scale = "cpu",
     data: Annotated[
         Path | None,
-        typer.Option(exists=True, file_okay=False, help="Folder with a folder for each data set; else the hub."),
+        typer.Option(exists=True, file_okay=False, help="Folder with a subfolder per data set; by default the hub."),
     ] = None,
     seeds: Seeds = None,
-    only: Annotated[Names, typer.Option(help="Only this objective; may be repeated.")] = None,
-    setting: Annotated[Names, typer.Option(help="Only this setting; may be repeated.")] = None,
+    only: Annotated[Names, typer.Option(help="Run only this objective; may be repeated.")] = None,
+    setting: Annotated[Names, typer.Option(help="Run only this setting; may be repeated.")] = None,
     store: Folder = RUNS,
     executor: Annotated[
-        Literal["local", "ray"], typer.Option(help="ray: a cluster, at RAY_ADDRESS or here.")
+        Literal["local", "ray"], typer.Option(help="local processes, or a Ray cluster (at RAY_ADDRESS, if set).")
     ] = "local",
     workers: Workers = 1,
-    accelerator: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="What trainings run on.")] = "auto",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be run, and run nothing.")] = False,
+    accelerator: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Device of the trainings.")] = "auto",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan without running anything.")] = False,
 ) -> None:
     """Run the trainings that are not finished; an interrupted study resumes where it stopped.
 
@@ -87,7 +87,7 @@ def run(
 
     if (name is None) != everything or (everything and (only or setting)):
         raise InputError(
-            "name one study of which --only and --setting choose parts, or say --all; see calibrant study list"
+            "name one study (with --only and --setting for parts of it), or pass --all; see calibrant study list"
         )
     kept, failed, fingerprints = Store(store), False, set[str]()
     for file in [_read_study(name)] if name is not None else map(_read_study, presets()):
@@ -126,18 +126,20 @@ def show(
     store: Folder = RUNS,
     seeds: Seeds = None,
     columns: Annotated[
-        Names, typer.Option(help="Which tables: main, calibrators, errors or all; may be repeated.")
+        Names, typer.Option(help="Tables to print: main, calibrators, errors or all; may be repeated.")
     ] = None,
-    report: Annotated[Path | None, typer.Option("--report", "-o", help="Write a report here (.html).")] = None,
-    record: Annotated[Path | None, typer.Option(help="Write the small record (JSON) with its provenance here.")] = None,
+    report: Annotated[Path | None, typer.Option("--report", "-o", help="Write a report to this file (.html).")] = None,
+    record: Annotated[
+        Path | None, typer.Option(help="Write all figures with their provenance to this JSON file.")
+    ] = None,
     figures: Annotated[Path | None, typer.Option(help="Draw the study's figures into this folder (SVG, PNG).")] = None,
     width: Annotated[
         Literal["column", "page"] | None,
-        typer.Option(help="Figures for a paper: 3.5 or 7.16 inches wide, without heading (SVG, PDF)."),
+        typer.Option(help="Draw figures for a paper: 3.5 or 7.16 inches wide, without a heading (SVG, PDF)."),
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Print the tables of finished trainings from the store, and draw the figures; "theory" has figures that need none.
+    """Print the tables of finished trainings, and draw figures. The figures of "theory" need no trainings.
 
     Examples:
 
@@ -202,7 +204,7 @@ def show(
 @study.command()
 def claims(
     paper: Annotated[
-        str, typer.Argument(help="A part of a paper's name, or a claim's number: claims one by one.")
+        str, typer.Argument(help="A part of a paper's name, or a claim's number; prints these claims one by one.")
     ] = "",
     as_json: options.AsJson = False,
 ) -> None:
@@ -223,7 +225,9 @@ def claims(
     number, part = paper if paper.isdigit() else "", paper.lower()
     found = [one for one in read_claims() if (number == str(one["number"]) if number else part in one["paper"].lower())]
     if not found:
-        raise InputError(f"no paper's name has {paper!r} in it, and no claim that number; see calibrant study claims")
+        raise InputError(
+            f"no paper's name contains {paper!r}, and no claim has that number; see calibrant study claims"
+        )
     if as_json:
         print_json({"claims": found})
     else:
@@ -231,10 +235,10 @@ def claims(
 
 
 def demo(
-    store: Annotated[Path, typer.Option(help="Folder that keeps trainings and report.")] = RUNS,
+    store: Annotated[Path, typer.Option(help="Folder for trainings and the report.")] = RUNS,
     workers: Workers = min(2, os.cpu_count() or 1),
 ) -> None:
-    """Train, calibrate, measure and report on handwritten digits; an interrupted demo resumes.
+    """Train, calibrate and evaluate networks on handwritten digits; an interrupted demo resumes.
 
     Examples:
 
@@ -275,7 +279,7 @@ def demo(
 
 
 def _run_with_bars(study: Study, store: Store, *, workers: int, accelerator: str, ray: bool = False) -> None:
-    """Run what is not finished, with a bar of the trainings and of the epochs of the present one."""
+    """Run unfinished trainings, with progress bars for all trainings and for the epochs of the current one."""
     from rich.progress import MofNCompleteColumn, Progress
 
     from calibrant.study.ray import run_study_on_ray
@@ -286,7 +290,7 @@ def _run_with_bars(study: Study, store: Store, *, workers: int, accelerator: str
     steps = run_study_on_ray(study, store, address=address, **how) if ray else run_study(study, store, **how)
     columns = (*Progress.get_default_columns(), MofNCompleteColumn())
     screen, done, said, total = console(err=True), _finished(study, store), time.monotonic(), len(list(study.cells()))
-    log = reports_progress() and not screen.is_terminal  # a line for each training, and for an epoch every minute
+    log = reports_progress() and not screen.is_terminal  # prints a line for each training, and one each minute
     if log and done < total:
         print_line(f"{done} of {total} trainings are finished; {workers} at a time", err=True)
     with Progress(*columns, console=screen, disable=not (reports_progress() and screen.is_terminal)) as bars:
@@ -302,7 +306,7 @@ def _run_with_bars(study: Study, store: Store, *, workers: int, accelerator: str
 
 
 def _read_study(name: str) -> StudyFile:
-    """Return a study's file; ``"mylib:MyLoss"`` in one of the user's own is also looked for in its folder, as ``python`` does."""
+    """Return a study's file; classes such as ``"mylib:MyLoss"`` in a user's file are also searched for in the file's folder."""
     from calibrant.study.load import StudyFile
 
     folder = os.path.dirname(os.path.realpath(name))
@@ -312,7 +316,7 @@ def _read_study(name: str) -> StudyFile:
 
 
 def _chosen_study(file: StudyFile, scale: str, seeds: int | None, data: Path | None = None, **parts: Names) -> Study:
-    """Return the study at a scale, with data from a folder, some of its parts, and so many seeds: its own, then the next numbers."""
+    """Return the study at a scale, with data from a folder, selected parts, and a number of seeds (its own, then the next ones)."""
     found = file.study(scale)
     if seeds is not None:
         further = range(max(found.seeds) + 1, max(found.seeds) + 1 + seeds)
@@ -320,7 +324,7 @@ def _chosen_study(file: StudyFile, scale: str, seeds: int | None, data: Path | N
     for family, labels in parts.items():
         known = [part.label for part in getattr(found, family)]
         if strange := [label for label in labels or () if label not in known]:
-            raise InputError(f"{strange[0]!r} is none of the {family} of {file.name}: {', '.join(known)}")
+            raise InputError(f"{strange[0]!r} is not among the {family} of {file.name}: {', '.join(known)}")
     found = found.restricted(**{family: labels or None for family, labels in parts.items()})
     if data is None:
         return found
@@ -343,12 +347,12 @@ def _print_plan(chosen: Study, kept: Store, scale: str, how: str) -> None:
         f"{chosen.name} at scale {scale}: {len(cells)} trainings, {_finished(chosen, kept)} of them finished, {how}"
     )
     for folder, setting in missing_folders(cell for cell in cells if not kept.finished(cell.recipe)):
-        say("note", f"data missing: {folder} (of setting {setting!r}); put them there or give --data")
+        say("note", f"data missing: {folder} (for setting {setting!r}); put the data there or pass --data")
     typer.echo(f"data: {_data_sets(chosen)}")
 
 
 def _data_sets(study: Study) -> str:
-    """Return the data sets of a study, each with its folder, or where it comes from."""
+    """Return the names of a study's data sets, each with its folder or origin."""
     sets = [dict(one.data) for one in study.settings]
     places = [str(data.get("folder") or MADE_HERE.get(data["name"], "Hugging Face hub, or --data")) for data in sets]
     return "; ".join(sorted({f"{data['name']} ({place})" for data, place in zip(sets, places, strict=True)}))

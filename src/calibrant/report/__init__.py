@@ -1,4 +1,4 @@
-"""Reports for people: tables and figures in one self-contained HTML or JSON file."""
+"""Reports on models: tables and figures in one self-contained HTML or JSON file."""
 
 from calibrant.report.model import Model
 from calibrant.report.render import write_report

@@ -1,4 +1,4 @@
-"""The verdict on a model, the recommendation that follows from it and from the calibrator's gain, and the commands for it."""
+"""The verdict on a model, the recommendation that follows from it, and the commands that carry it out."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -40,11 +40,11 @@ class Verdict:
     """The verdict on a model's calibration.
 
     Args:
-        state: "calibrated" (no significant error, a large one excluded), "small" (significant, below the margin), "large"
-            (significant, whole interval above the margin), "perhaps large" (significant, the interval contains the
-            margin), "unclear" (not significant, a large error not excluded), or "not tested".
+        state: "calibrated" (no significant error, and a large one is excluded), "small" (significant, below the margin),
+            "large" (significant, the whole interval is above the margin), "perhaps large" (significant, the interval contains
+            the margin), "unclear" (not significant, but a large error is not excluded), or "not tested".
         headline: The verdict in one line.
-        detail: The figures behind it.
+        detail: The figures that it is based on.
     """
 
     state: Significance
@@ -55,13 +55,13 @@ class Verdict:
 def verdicts_of(
     model: Model, states: Sequence[State], audit: Audit | None, label: str | None, *, margin: float
 ) -> list[Verdict]:
-    """Return the verdict on each state: on all rows together or on the clearest group, of several labels on all of them.
+    """Return the verdict on each state: on all rows, on the group with the clearest error, or on all labels together.
 
     Args:
         model: The model.
-        states: Its states.
-        audit: Its groups or labels, or None.
-        label: Of several labels the one that the page shows.
+        states: The figures before and after calibration.
+        audit: The groups or labels, or None.
+        label: The label that the page shows, if there are several.
         margin: ECE, or gap of a label or group, above which an error is large in practice, in (0, 1).
     """
     if audit is not None and label is not None:
@@ -83,9 +83,9 @@ def verdict_of(row: Row, side: str, *, margin: float = MARGIN, hint: bool = Fals
 
     Args:
         row: The ECE.
-        side: How the probabilities are off, in words.
+        side: The direction of the error, in words.
         margin: ECE above which an error is large in practice, in (0, 1).
-        hint: Whether ``side`` is a figure beside the ECE whose own interval excludes what a calibrated model has.
+        hint: Whether ``side`` describes a figure other than the ECE whose interval excludes the value of a calibrated model.
     """
     state = _state(row, margin)
     limit = f"{100 * margin:g} point{'' if margin == 0.01 else 's'}"
@@ -99,25 +99,25 @@ def verdict_of(row: Row, side: str, *, margin: float = MARGIN, hint: bool = Fals
     }[state]
     if row.null_high is None:
         return Verdict(state, headline, f"ECE {row.shown(row.value)}; intervals and limits were not computed.")
-    ends = f"95 % interval {row.interval} %" if row.interval else "no interval is known to cover here"
+    ends = f"95 % interval {row.interval} %" if row.interval else "no valid interval is known here"
     mean = "" if row.null_mean is None else f"mean {row.shown(row.null_mean)}, "
     detail = f"ECE {row.shown(row.value)} ({ends}); if calibrated: {mean}97.5 % limit {row.shown(row.null_high)}."
-    detail += f" Large is what exceeds the margin of {limit}, the largest error that you accept."
+    detail += f" An error is called large if it exceeds the margin of {limit}, the largest error that you accept."
     if state == "unclear" and row.high is not None:
         # the upper end for a calibrated model falls as 1 / √n; rounded to two digits
         rows = float(f"{row.n * (row.high / margin) ** 2:.2g}")
         detail += f" If the model is calibrated, about {rows:,.0f} rows would exclude a larger one."
     if hint and state in ("calibrated", "unclear"):
-        # gap and slope are two more looks: 1 − .95² of calibrated models show one outside its interval
+        # gap and slope are two further tests: 1 − .95² of calibrated models have one outside its interval
         headline = f"No significant miscalibration by the ECE, but a hint: {lower_first(side)}"
-        detail += " One in ten calibrated models shows such a hint by chance: look again on other rows."
+        detail += " One in ten calibrated models shows such a hint by chance, so check it on other rows."
     return Verdict(state, headline, detail)
 
 
 def _state(row: Row, margin: float) -> Significance:
     if row.null_high is None:
         return "not tested"
-    # significance is by the limit if calibrated, size by the interval: a small error can be significant
+    # the limit if calibrated decides significance and the interval decides size, since a small error can be significant
     above = row.low is not None and row.low >= margin
     below = row.high is not None and row.high < margin
     if not row.significant:
@@ -128,18 +128,18 @@ def _state(row: Row, margin: float) -> Significance:
 
 
 def side_of_confidence(diagram: Diagram, ece: float) -> str:
-    """Return whether confidences are too high or too low, in words."""
+    """Return a phrase on whether confidences are too high or too low, and by how much."""
     gap = diagram.confidence - diagram.accuracy
-    # an average gap well below the ECE: bins are off in both directions; below .05 points no side is worth a name
+    # an average gap well below the ECE means errors in both directions; a gap below .05 points is not worth a direction
     if abs(gap) < 0.5 * ece or abs(gap) < 0.0005:
         return f"Over-confident in some bins and under-confident in others, by {points(ece)} on average"
     return f"{'Over' if gap > 0 else 'Under'}-confident by {points(abs(gap))}"
 
 
 def _verdict_with_groups(average: Verdict, model: Model, audit: Audit, *, margin: float) -> Verdict:
-    """Return the clearest group's verdict where one is off by more than the margin, else that on all rows.
+    """Return the verdict on the clearest group if its error exceeds the margin, else the verdict on all rows.
 
-    Groups with opposite errors can pass on average. Those that one correction for all puts right are no news.
+    Groups with opposite errors can cancel in the average. A group whose error a common correction removes is not mentioned.
     """
     worst = audit.worst
     put_right = audit.after is not None and not audit.off_by and not isinstance(model.calibrator, BY_GROUP)
@@ -152,16 +152,16 @@ def _verdict_with_groups(average: Verdict, model: Model, audit: Audit, *, margin
 
 
 def _verdict_on_labels(table: Subgroups, worst: str, *, margin: float) -> Verdict:
-    """Return the verdict on several labels by their joint test; ``worst`` is the label that the page shows."""
+    """Return the verdict on several labels from their joint test; ``worst`` is the label that the page shows."""
     off, tested = off_in(table), len(table.tested)
     if not off:
         headline = (
-            f"No label of {tested} is significantly off" if tested else "Too few rows or events to test any label"
+            f"None of {tested} labels is significantly off" if tested else "Too few rows or events to test any label"
         )
         return Verdict("unclear", headline, table.verdict)
     gap = next(row.gap for row in off if row.name == worst)
     headline = f"Probabilities are {too_high_or_low(gap)} for {worst!r}: significant"
-    if len(off) > 1:  # the others may be off in another direction, or in single ranges alone
+    if len(off) > 1:  # other labels may be off in another direction, or in some ranges only
         headline = f"{len(off)} of {tested} labels are significantly off; the largest mean gap: {too_high_or_low(gap)} for {worst!r}"
     return Verdict("large" if abs(gap) >= margin else "small", headline, table.verdict)
 
@@ -174,10 +174,10 @@ class Gain:
     """The reduction of the log-loss by calibration, paired row by row.
 
     Args:
-        against: Name of the alternative it is compared with.
-        difference: Log-loss of the alternative minus log-loss after calibration, in nats; positive is better.
-        low: Lower end of its 95 % interval.
-        high: Upper end.
+        against: Name of the alternative that calibration is compared with.
+        difference: Log-loss of the alternative minus log-loss after calibration, in nats; positive means calibration is better.
+        low: Lower end of the 95 % interval of the difference.
+        high: Upper end of the interval.
     """
 
     against: str
@@ -205,11 +205,11 @@ class Gain:
 def gains_of(model: Model, *, draws: int) -> list[Gain]:
     """Return the gains of a model's calibrator over doing nothing and, if available, over plain temperature scaling.
 
-    A gain that is infinite, or in which too few decisions are wrong to test it (``scarce_errors``), is left out.
+    A gain is left out if it is infinite, or if too few decisions are wrong to test it (``scarce_errors``).
 
     Args:
         model: A model with ``after``, and with ``reference`` for the second gain.
-        draws: As in ``write_report``: without draws nothing is tested.
+        draws: As in ``write_report``; with 0 nothing is tested.
     """
     if model.after is None or type(model.before) is not type(model.after) or draws < 2:
         return []
@@ -218,7 +218,7 @@ def gains_of(model: Model, *, draws: int) -> list[Gain]:
         if data is None:
             continue
         before = data.counted
-        # paired, so that what makes a row hard cancels
+        # a paired difference, so that the difficulty of a row cancels
         difference = _log_losses(before) - _log_losses(after)
         several = isinstance(before, MultiLabel) or isinstance(after, MultiLabel)
         scarce = None if several else scarce_errors(before, after, loss=NLL().of_labels)  # type: ignore[arg-type]
@@ -232,7 +232,7 @@ def gains_of(model: Model, *, draws: int) -> list[Gain]:
 
 
 def _log_losses(data: Data | MultiLabel) -> Tensor:
-    """Return the log-loss (N,) of each row: of the label, the mean over several, or of what happened for pairs."""
+    """Return the log-loss (N,) of each row: of its label, the mean over its labels, or of the outcome for pairs."""
     if isinstance(data, MultiLabel):
         return label_terms(data)["NLL"].mean(dim=1).cpu()
     if not isinstance(data, Pairs):
@@ -247,8 +247,8 @@ class Advice:
 
     Args:
         headline: The recommendation in one sentence.
-        reasons: The figures it rests on.
-        commands: (purpose, command line or Python) pairs that carry it out; empty if there is nothing to do.
+        reasons: The figures that it is based on.
+        commands: Pairs (purpose, command line or Python) that carry it out; empty if there is nothing to do.
     """
 
     headline: str
@@ -270,9 +270,9 @@ def advice_of(
     Args:
         model: The model.
         verdicts: The verdict before calibration, and after it if there is a calibrator.
-        gains: From ``gains_of``.
-        state: The last of the model's states.
-        audit: Its groups or labels, or None.
+        gains: The result of ``gains_of``.
+        state: The figures after calibration, or before it without a calibrator.
+        audit: The groups or labels, or None.
         margin: ECE above which an error is large; the check command contains it.
     """
     commands = partial(commands_of, model, margin=margin, event=state.event is not None)
@@ -293,19 +293,19 @@ def advice_of(
         return Advice(headline, reasons, commands(method=method, features=columns))
     nothing, temperature = by.get(NOTHING), by.get(TEMPERATURE)
     if nothing is None:
-        # the two verdicts are what is known
+        # without gains only the two verdicts are known
         headline = f"Collect more labelled rows before deciding on {name}."
         if not isinstance(model.before, MultiLabel) and bool(model.before.correct.all()):
-            headline = "Collect labelled rows on which the model errs: right ones do not tell how sure it should be."
+            headline = "Collect labelled rows on which the model is wrong: correct ones do not show how confident it should be."
         elif before.state == "large" and after.state != "large":
-            headline = f"Calibrate with {name}: the error is large before it and not after."
+            headline = f"Calibrate with {name}: the error is large before calibration and not large after it."
         why = "The gain in log-loss could not be tested: it is infinite, or too few decisions are wrong."
         return Advice(headline, [*reasons, why], commands())
-    # the log-loss decides, as a proper score: an ECE can fall while probabilities get worse
+    # the log-loss decides because it is a proper score; an ECE can fall while the probabilities get worse
     if nothing.state <= 0:
         what = "makes its log-loss worse" if nothing.state < 0 else "has no significant gain in log-loss"
         if before.state == "large" and after.state == "large" and name not in ("auto", "AutoCalibrator"):
-            headline = f"Calibrate by another method: {name} {what}, and the error stays large."
+            headline = f"Calibrate with another method: {name} {what}, and the error stays large."
             return Advice(headline, reasons, commands(method="auto"))
         return Advice(f"Leave the model as it is: {name} {what}.", reasons, [])
     if temperature is not None and temperature.state < 0:
@@ -325,9 +325,9 @@ def commands_of(
     Args:
         model: The model of the report.
         margin: Largest ECE that the check accepts.
-        event: Whether that is the ECE of an event's probability.
-        method: Calibrator to fit; None is the model's.
-        features: Columns that the method takes.
+        event: Whether the check is on the ECE of an event's probability.
+        method: Calibrator to fit; None for the model's calibrator.
+        features: Columns that the calibrator uses.
     """
     name, figure = method or model.method, "event-ece" if event else "ece"
     if name not in calibrators.__all__ or name == "AutoCalibrator":
@@ -335,7 +335,7 @@ def commands_of(
     if method is None and isinstance(model.calibrator, Calibrator):
         features = feature_names(model.calibrator)
     several = isinstance(model.before, MultiLabel)
-    # a check asks for independent rows of one class
+    # a check needs independent rows with one class each
     checked = not several and model.before.groups is None
     if not model.source:
         made = "AutoCalibrator" if name == "auto" else name
@@ -353,13 +353,13 @@ def commands_of(
     data = f"--example {model.options['example']}" if "example" in model.options else reading(model.source, given)
     saved = quote(f"{source.stem.strip('-.') or 'model'}-calibrator.safetensors")
     fit, new, ending = data, {key: value for key, value in given.items() if key in ("columns", "kind")}, source.suffix
-    if model.whole:  # all rows of the file are evaluated here, so the fit needs another one
+    if model.whole:  # all rows of the file are evaluated here, so the fit needs another file
         labels = {"labels": f"other-labels{PurePath(given['labels']).suffix}"} if "labels" in given else {}
         fit = reading(f"other{ending}", given | labels)
     how = "--multilabel" if several else f"--method {name}"
     how += f" --features {quote(','.join(features))}" if features else ""
     flag = " --multilabel" if several else ""
-    # new rows have no labels, so the check is on these ones, which the calibrator was not fitted on
+    # new rows have no labels, so the check uses the rows of the report, which the calibrator was not fitted on
     split = "" if model.whole or (checked and model.split == "test") else f" --split {quote(model.split)}"
     limit = f" --max {figure}={margin:g}" if checked else flag
     return [

@@ -1,4 +1,4 @@
-"""Figures of a report: plots of ``calibrant.plot`` at fixed positions, as inline SVG with the page's colours and reproducible bytes."""
+"""Figures of a report: plots of ``calibrant.plot`` as inline SVG with the page's colours and reproducible bytes."""
 
 import base64
 import io
@@ -19,8 +19,8 @@ from calibrant.report.wording import percent
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Placeholder colours that no figure uses otherwise; each is replaced by the CSS variable of its role, so that one drawing
-# serves the light and the dark page.
+# Placeholder colours that no figure uses otherwise. Each is replaced by the CSS variable of its role, so that one drawing
+# works on the light and the dark page.
 _ROLES = [field.name for field in fields(Palette)]
 PLACEHOLDERS = Palette(**{role: f"#0102{index:02x}" for index, role in enumerate(_ROLES, start=3)})
 WIDTH = 4.3  # inches of a picture of the first screen
@@ -38,13 +38,13 @@ def _bare(width: float, height: float) -> "Figure":
 
 
 def state_picture(state: State, name: str, *, subject: str, start: float) -> Picture:
-    """Return the picture of a state: its reliability above the histogram of its probabilities.
+    """Return the picture of a state: its reliability diagram above the histogram of its probabilities.
 
     Args:
-        state: Of decisions a diagram in bins, of an event the isotonic curve with its band.
-        name: Opens the caption, such as "Before".
+        state: The figures; decisions have a diagram in bins, an event has the isotonic curve with its band.
+        name: The beginning of the caption, such as "Before".
         subject: Name of the event.
-        start: Where the axes of a diagram in bins begin.
+        start: Lower end of the axes of a diagram in bins.
     """
     diagram, event = state.diagram, state.event
     what, rate = ("confidence", "accuracy") if event is None else ("probability", "frequency")
@@ -64,7 +64,7 @@ def state_picture(state: State, name: str, *, subject: str, start: float) -> Pic
 
 
 def panel_picture(caption: str, diagram: Diagram, *, event: bool = False) -> Picture:
-    """Return a small reliability diagram on the whole scale, of an event's probability or of the confidence in the decision."""
+    """Return a small reliability diagram from 0 to 1, for an event's probability or the confidence in the decision."""
     x, y = ("probability", "frequency") if event else ("confidence", "accuracy")
     ax = _bare(2.6, 2.6).add_axes((0.24, 0.21, 0.66, 0.66))
     draw_diagram(diagram, ax, palette=PLACEHOLDERS, start=0.0, words=False)
@@ -73,7 +73,7 @@ def panel_picture(caption: str, diagram: Diagram, *, event: bool = False) -> Pic
 
 
 def groups_picture(audit: Audit) -> Picture:
-    """Return the gaps of the groups with the strongest evidence, before and after calibration, with intervals for all at once."""
+    """Return a picture of the gaps of the groups with the strongest evidence, before and after calibration, with intervals."""
     before, after = ({row.name: row for row in found.rows} if found else {} for found in (audit.before, audit.after))
     shown = [*before.values()][:FIRST]
     height = 1.1 + 0.42 * len(shown)
@@ -85,15 +85,15 @@ def groups_picture(audit: Audit) -> Picture:
         ends = [[row.gap - row.all_low for _, row in rows], [row.all_high - row.gap for _, row in rows]]
         gaps, places = [row.gap for _, row in rows], [place for place, _ in rows]
         ax.errorbar(gaps, places, xerr=ends, fmt=marker, color=colour, markersize=6, linewidth=1.4, label=when)
-    names = [" ".join(row.name.split()) for row in shown]  # of a long name both ends, by which names differ
+    names = [" ".join(row.name.split()) for row in shown]  # long names keep both ends, which tell them apart
     ax.set_yticks(range(len(shown)), [x if len(x) <= _LONGEST else f"{x[:8]}…{x[8 - _LONGEST + 1 :]}" for x in names])
     ax.set_ylim(len(shown) - 0.4, -0.6)
     if after:
         where: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 2}
         ax.legend(frameon=False, fontsize=7.5, labelcolor=PLACEHOLDERS.ink, **where)
     caption = (
-        "Gap by group: right of 0 probabilities are too high. Lines: 95 % intervals of all groups at once; where one crosses 0 a group "
-        "may still be off in ranges that cancel: see For whom"
+        "Gap by group: to the right of 0, probabilities are too high. Lines: 95 % intervals that hold for all groups at once. A group "
+        "whose line crosses 0 may still be off in ranges that cancel: see For whom"
     )
     return Picture(caption, finish(ax, PLACEHOLDERS, x="mean probability − frequency", y="", in_percent="x"))
 
@@ -108,15 +108,15 @@ def dot_titles(diagram: Diagram, p: str, y: str) -> list[str]:
 
 
 def data_address(svg: str) -> str:
-    """Return the text of an SVG file as an address that an image in a page can show."""
+    """Return the text of an SVG file as a data URL for an image in a page."""
     return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
 
 
 def inline_svg(picture: Picture, *, prefix: str) -> str:
     """Return a picture as an SVG element for an HTML page.
 
-    matplotlib gives clip paths random ids and repeats ids from one figure to the next; here every id that is referred to
-    becomes ``prefix`` and a number. Only attributes change: texts are as the figure has them.
+    Matplotlib gives clip paths random ids and repeats ids from one figure to the next, so every id that is referred to is
+    replaced by ``prefix`` and a number. Texts are not changed.
     """
     import matplotlib as mpl
 
@@ -124,7 +124,7 @@ def inline_svg(picture: Picture, *, prefix: str) -> str:
         written.set_parse_math(False)  # a class may be called $5–$10
         written.set_text(_NOT_XML.sub("\ufffd", written.get_text()))
     file = io.StringIO()
-    with mpl.rc_context({"svg.fonttype": "none"}):  # letters as text: a tenth of the bytes, and readers find them
+    with mpl.rc_context({"svg.fonttype": "none"}):  # letters as text take a tenth of the bytes and can be searched
         picture.figure.savefig(file, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     root = ElementTree.fromstring(file.getvalue())
     linked: dict[str, str] = {}
@@ -132,7 +132,7 @@ def inline_svg(picture: Picture, *, prefix: str) -> str:
         linked.setdefault(target, f"{prefix}-{len(linked)}")
     for part in list(root.iter()):
         name = part.attrib.pop("id", "")
-        part.tag = part.tag.rpartition("}")[2]  # within a page no namespace is named
+        part.tag = part.tag.rpartition("}")[2]  # inline SVG has no namespace prefix
         part.attrib = {key.rpartition("}")[2]: _on_page(value, linked) for key, value in part.attrib.items()}
         if name in linked:
             part.set("id", linked[name])
@@ -150,12 +150,12 @@ def inline_svg(picture: Picture, *, prefix: str) -> str:
     return ElementTree.tostring(root, encoding="unicode")
 
 
-_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")  # what no XML may hold
+_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")  # characters that XML does not allow
 _LINK = re.compile(r"(?:^#|url\(#)([^)]+)")  # what an attribute refers to
 
 
 def _on_page(value: str, linked: Mapping[str, str]) -> str:
-    """Return the value of an attribute for a page: its own ids and colours, its font, and no more digits than show."""
+    """Return the value of an attribute for a page, with the page's ids, colours and font, and with fewer digits."""
     value = _LINK.sub(lambda match: match[0].replace(match[1], linked[match[1]]), value)
     value = re.sub(r"(\d\.\d\d)\d+", r"\1", value)  # a hundredth of a point is finer than any screen
     value = " ".join(re.sub(r" ?font-family: [^;]*;?", "", value).split())

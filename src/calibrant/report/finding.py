@@ -1,6 +1,6 @@
-"""What a report finds of one model: its states before and after calibration, the verdict, and what to do.
+"""The findings of a report on one model: figures before and after calibration, the verdict, and what to do.
 
-The JSON of a report is this record.
+A report in JSON contains these records.
 """
 
 from collections.abc import Sequence
@@ -29,11 +29,11 @@ class ClassFigures:
 
     Args:
         name: Name of the class.
-        n: Rows with this label.
+        n: Number of rows with this label.
         expected: Mean probability of the class.
-        observed: Its frequency.
+        observed: Frequency of the class.
         error_before: ECE of the class's probability.
-        error_after: The same after calibration, or None.
+        error_after: ECE of the class's probability after calibration, or None.
         key: Class index.
     """
 
@@ -48,29 +48,29 @@ class ClassFigures:
 
 @dataclass(frozen=True, eq=False)
 class Finding:
-    """What a report finds of one model; JSON has every field but the first three.
+    """The findings on one model; the JSON has every field except the first three.
 
     Args:
         model: The model.
-        states: Its figures before calibration, and after it if there is a calibrator.
-        label: Of several labels the one that the pictures show.
-        name: Of the model.
-        source: The name of its file.
+        states: The figures before calibration, and after it if there is a calibrator.
+        label: The label that the pictures show, if there are several labels per row.
+        name: Name of the model.
+        source: Name of its file.
         calibrator: The calibrator as text, or None.
         fingerprint: Hash of the data, 16 hexadecimal digits.
         margin: ECE above which an error is large.
-        verdict_before: The verdict that the first screen opens with.
-        verdict_after: The same after calibration, or None.
+        verdict_before: The verdict before calibration, at the top of the page.
+        verdict_after: The verdict after calibration, or None.
         advice: The recommendation.
         gains: The calibrator's gains in log-loss.
         evidence: The candidates of an automatic choice and their cross-validated log-loss, or None.
         words: The facts as sentences.
-        remarks: What weights do to the figures.
+        remarks: Sentences on the effect of weights.
         classes: Every class, the largest error first.
         diagram_before: The reliability diagram in bins of equal mass.
-        diagram_after: The same after calibration, or None.
-        event: The figures of an event in each state, or None.
-        for_whom: Groups of rows by their features, or labels, with a test for the worst; or None.
+        diagram_after: The diagram after calibration, or None.
+        event: The figures of an event before and after calibration, or None.
+        for_whom: Groups of rows by their features, or labels, with a test of the worst; or None.
     """
 
     model: Model
@@ -96,7 +96,7 @@ class Finding:
 
     @property
     def calibrated(self) -> bool:
-        """Whether there are figures after calibration."""
+        """Whether figures after calibration exist."""
         return len(self.states) > 1
 
     @property
@@ -107,7 +107,7 @@ class Finding:
 
 
 def diagnose(model: Model, *, draws: int = 1000, margin: float = MARGIN) -> Finding:
-    """Return what a report finds of one model.
+    """Evaluate one model for a report.
 
     Args:
         model: The model.
@@ -116,7 +116,7 @@ def diagnose(model: Model, *, draws: int = 1000, margin: float = MARGIN) -> Find
     """
     audit, label = audit_of(model), None
     if audit is not None and audit.before is not None and audit.before.unit == "label":
-        # that of the largest mean gap: of those that are off, else of all
+        # show the label with the largest mean gap, among the significant ones if there are any
         label = (audit.worst or max(audit.before.rows, key=lambda row: abs(row.gap))).name
     datas = [model.before] if model.after is None else [model.before, model.after]
     states = [state_of(model, data, draws=draws, label=label) for data in datas]
@@ -148,7 +148,7 @@ def diagnose(model: Model, *, draws: int = 1000, margin: float = MARGIN) -> Find
 
 
 def _class_figures(model: Model, states: Sequence[State]) -> list[ClassFigures]:
-    """Return every class, the largest error (after calibration, else before) first."""
+    """Return every class in descending order of the error after calibration, or before it without a calibrator."""
     rows = model.before.counted
     if not isinstance(rows, Predictions):
         return []
@@ -164,7 +164,7 @@ def _facts(model: Model, state: State, audit: Audit | None) -> list[str]:
     """Return the facts behind the verdict as sentences."""
     data, calibrator = model.before.counted, model.calibrator
     rows = f"{len(data):,} rows" if model.whole else f"the {len(data):,} rows of split {model.split}"
-    # rows go through a calibrator only after the leakage check, unless that was put off
+    # rows were calibrated only after the leakage check, unless it was postponed
     put_off = isinstance(model.after, Predictions) and model.after.fit_check is not None
     if isinstance(calibrator, Calibrator | MultiLabelCalibrator) and len(calibrator.fit_rows) and not put_off:
         rows += ", which the calibrator was not fitted on"
@@ -173,13 +173,15 @@ def _facts(model: Model, state: State, audit: Audit | None) -> list[str]:
         missing = int((~data.known).sum())
         lacking = f"; {missing:,} labels are missing" if missing else ""
         facts = [
-            f"{rows[:1].upper()}{rows[1:]}: {len(data.names)} labels each, of which the event is that it is 1{lacking}."
+            f"{rows[:1].upper()}{rows[1:]}, each with {len(data.names)} labels; the event of a label is that it is 1{lacking}."
         ]
         if isinstance(calibrator, MultiLabelCalibrator):
             # a label without enough events keeps the calibrator of all labels together
             kept = sum(fact.pooled == 1 for fact in calibrator.labels_fitted)
-            pooled = f"; {kept} rare ones keep the calibrator of all together" if kept else ""
-            facts.append(f"{type(calibrator.base).__name__} by label, rare ones shrunk towards the pool{pooled}.")
+            pooled = f"; {kept} rare ones share the pooled calibrator" if kept else ""
+            facts.append(
+                f"{type(calibrator.base).__name__} for each label; rare labels are shrunk towards the pool{pooled}."
+            )
     elif state.event is not None:
         rate = state.diagram.accuracy
         happened = f"{rate * state.event.ece.n:,.0f} ({percent(rate, 1)}) of {rows}"
@@ -191,7 +193,9 @@ def _facts(model: Model, state: State, audit: Audit | None) -> list[str]:
         facts = [f"Accuracy is {shown} and mean confidence {mean}, on {rows}."]
     if data.groups is not None:
         groups = f"{len(data.groups.unique()):,} groups"
-        facts.append(f"The rows lie in {groups} (sequences, images, users …): intervals count those.")
+        facts.append(
+            f"The rows belong to {groups} (sequences, images, users …), the independent units of the intervals."
+        )
     if audit is not None and audit.columns and audit.last is not None and off_in(audit.last):
         facts.append(f"For whom: {audit.last.verdict}")
     return facts
@@ -204,4 +208,4 @@ def _remarks_on_weights(model: Model) -> list[str]:
         return []
     effective = f"{data.effective_count:,.0f} rows of equal weight"
     every = f"Every figure weights its {data.counted.count:,} rows by their weights."
-    return [f"{every} They vary as much as {effective}, on which intervals, limits and the rows of a bin rest."]
+    return [f"{every} They are worth {effective}, the number that intervals, limits and bins use."]

@@ -1,4 +1,4 @@
-"""For whom a model is calibrated: the parts of its predictions, groups of rows or labels, with one test for the worst."""
+"""Finds the groups of rows, or the labels, for which a model is miscalibrated, with one test of the worst."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from calibrant.evaluate import label_table, subgroups
 from calibrant.evaluate.subgroups import Subgroup, Subgroups
 from calibrant.report.model import Model
 
-MINIMUM = 100  # fewest rows of a group
-MOST_NAMES = 200  # categories of a column of text, beyond which nobody asked for it: names, addresses
+MINIMUM = 100  # smallest number of rows of a group
+MOST_NAMES = 200  # a column of text with more categories (names, addresses) is left out unless it is requested
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,10 @@ class Audit:
 
     Args:
         columns: Names of the columns that name the groups; none for labels.
-        before: The parts before calibration, or None if there was no test.
-        after: The same after calibration, or None.
-        notes: Columns that were left out, and why there was no test.
-        off_by: The columns of groups that the calibrator leaves off.
+        before: The groups before calibration, or None if there was no test.
+        after: The groups after calibration, or None.
+        notes: Which columns were left out, or why there was no test.
+        off_by: The columns by which groups are still off after calibration.
     """
 
     columns: tuple[str, ...]
@@ -38,17 +38,17 @@ class Audit:
 
     @property
     def last(self) -> Subgroups | None:
-        """The parts after calibration, or before it without a calibrator."""
+        """The groups after calibration, or before it without a calibrator."""
         return self.after or self.before
 
     @property
     def worst(self) -> Subgroup | None:
-        """The part of the largest mean gap before calibration among those that are off; None if none is."""
+        """The group with the largest mean gap before calibration among the significant ones; None if there is none."""
         return max(off_in(self.before), key=lambda part: abs(part.gap), default=None)
 
 
 def off_in(found: Subgroups | None) -> list[Subgroup]:
-    """Return the parts that are further off than chance explains, by the test that accounts for their number."""
+    """Return the groups that are significantly off, by a test that accounts for the number of groups."""
     if found is None:
         return []
     return [part for part in found.rows if part.p_adjusted is not None and part.p_adjusted < 1 - found.level]
@@ -70,17 +70,17 @@ def audit_of(model: Model) -> Audit | None:
 
 
 def audit_groups(before: Data, after: Data | None, columns: Any, *, named: bool = False) -> Audit:
-    """Return the groups of rows by ``columns``.
+    """Return the groups of rows by ``columns``, before and after calibration.
 
     Args:
         before: The rows.
         after: The same rows after calibration, or None.
-        columns: Names of features, or name → column (N,).
-        named: Whether someone named these columns, whose errors are then raised; others are left out if they are text of more
-            than 200 categories, and what is wrong with them is the reason why there is no test.
+        columns: Names of features, or a dict from names to columns (N,).
+        named: Whether the user named these columns; errors about them are then raised. Otherwise columns of text with more
+            than 200 categories are left out, and an error becomes the note that explains why there is no test.
 
     Raises:
-        InputError: For columns that were named and are missing, of another length, or of too many categories.
+        InputError: If ``named``, for columns that are missing, of another length, or of too many categories.
     """
     notes: tuple[str, ...] = ()
     if not named:  # a column of text with a name for each row is an identifier, not a group
@@ -103,13 +103,13 @@ def audit_groups(before: Data, after: Data | None, columns: Any, *, named: bool 
 
 
 def correction_by(columns: Sequence[str], features: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """Return the name of the calibrator that corrects groups of ``columns``, and the columns that it goes by.
+    """Return the name of the calibrator that corrects groups of ``columns``, and the columns that it uses.
 
     Args:
         columns: Names of columns whose groups are off.
-        features: Name → column (N,).
+        features: The columns (N,) by name.
     """
-    # numbers that are not all whole are no categories
+    # a column with fractional numbers does not contain categories
     arrays = {name: np.asarray(features[name]) for name in columns}
     whole = [name for name, x in arrays.items() if x.dtype.kind != "f" or bool((x == np.rint(x)).all())]
     return ("GroupScaling", whole) if whole else ("FeatureScaling", list(columns))

@@ -1,4 +1,4 @@
-"""What a report is on, the predictions of a model before and after calibration, and the parts that its page is made of."""
+"""The input of a report, predictions of a model before and after calibration, and the building blocks of its page."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -32,16 +32,17 @@ class Model:
 
     Args:
         name: Name of the model.
-        before: Labelled predictions, pairs, or predictions of several labels a row.
-        after: The same rows calibrated; None reports on the uncalibrated model only.
+        before: Labelled predictions, pairs, or predictions of several labels per row.
+        after: The same rows after calibration; None reports on the uncalibrated model only.
         calibrator: The fitted calibrator that produced ``after``, or its name, or None.
-        source: File the rows came from: the report prints its name, and its commands the path as given.
-        split: Name of the split; "" or "all" if the file has no other rows, so that a calibrator is fitted on another file.
+        source: The file of the rows; the report shows its name, and the commands in the report its path.
+        split: Name of the split; "" or "all" if the file has no other rows, so that a calibrator must be fitted on another
+            file.
         class_names: K names, or None for the class indices.
-        reference: The same rows through plain temperature scaling, fitted where ``calibrator`` was; None leaves that
+        reference: The same rows after plain temperature scaling, fitted on the same data as ``calibrator``; None leaves that
             comparison out.
-        options: The options that read the file, such as {"columns": "p_*"}, for the commands that the report prints.
-        by: Names of features of ``before`` whose groups are looked at; None takes all, an empty list none.
+        options: The options for reading the file, such as {"columns": "p_*"}, for the commands in the report.
+        by: Names of features of ``before`` that define groups; None uses all, an empty list none.
 
     Raises:
         InputError: If rows lack labels, or those before and after differ in number or weights.
@@ -76,10 +77,12 @@ class Model:
         if self.after is not None and len(self.after) != len(self.before):
             got = f"{len(self.before)} and {len(self.after)}"
             raise InputError(
-                f"equally many rows before and after for {self.name}", got, "calibrate the same predictions"
+                f"the same number of rows before and after for {self.name}", got, "calibrate the same predictions"
             )
         if self.after is not None and not same_weights(self.before, self.after):  # type: ignore[arg-type]
-            raise InputError(f"the same weights before and after for {self.name}", "others", "use calibrated_by")
+            raise InputError(
+                f"the same weights before and after for {self.name}", "different ones", "use calibrated_by"
+            )
 
     def __repr__(self) -> str:
         return f"Model({self.name!r}, {len(self.before)} rows)"
@@ -91,21 +94,21 @@ class Model:
 
     @property
     def method(self) -> str:
-        """The class of the calibrator, or the name that was passed instead of it; "" without one."""
+        """The class of the calibrator, or the name that was passed instead; "" without a calibrator."""
         return (self.calibrated_with or "").split("(")[0].rstrip()
 
     @property
     def file(self) -> str:
-        """The file's own name, without the folders that lead to it."""
+        """The file's name without its folders."""
         return PurePath(self.source).name or self.source
 
     @property
     def whole(self) -> bool:
-        """Whether the file has no other rows than these."""
+        """Whether these are all rows of the file."""
         return self.split in ("", "all")
 
     def class_name(self, index: int) -> str:
-        """Return the name of class ``index``, or its index; of two classes without names "class 1", which is the event."""
+        """Return the name of class ``index``, or its index; "class 1" for the event of two classes without names."""
         if self.class_names is not None:
             return str(self.class_names[index])
         return str(index) if isinstance(self.before, MultiLabel) or not is_event(self.before) else f"class {index}"
@@ -116,11 +119,11 @@ class Table:
     """A table of text.
 
     Args:
-        title: Its caption.
+        title: The caption.
         header: Column names.
-        rows: Cells; every row has as many as the header.
-        note: How to read it.
-        links: Where the first cells lead to, such as "#model-1"; empty leads nowhere.
+        rows: Rows of cells; every row has as many cells as the header.
+        note: An explanation below the table.
+        links: Link targets of the first cells, such as "#model-1"; empty for no link.
     """
 
     title: str
@@ -132,7 +135,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Claims:
-    """Sentences under a heading, one a line.
+    """Sentences under a heading, one per line.
 
     Args:
         title: The heading, or "".
@@ -145,12 +148,12 @@ class Claims:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure that the page shows in its own colours; made by ``report.figures``.
+    """A figure that the page shows in its own colours, made by ``report.figures``.
 
     Args:
-        caption: What it shows.
-        figure: Drawn in the colours of ``report.figures.PLACEHOLDERS``.
-        titles: The numbers of its dots, in their order.
+        caption: The caption.
+        figure: The figure, drawn in the colours of ``report.figures.PLACEHOLDERS``.
+        titles: For each dot in order, a text with its numbers.
     """
 
     caption: str
@@ -158,7 +161,7 @@ class Picture:
     titles: Sequence[str] = ()
 
 
-# a paragraph is text, and a figure that was drawn elsewhere its caption and address
+# a str is a paragraph; a pair (caption, data URL) is a figure that was drawn elsewhere
 Block: TypeAlias = Table | Claims | Picture | str | tuple[str, str]
 
 
@@ -167,9 +170,9 @@ class Section:
     """A part of a page.
 
     Args:
-        title: Its heading, or what unfolds it; empty for none.
-        blocks: What it shows, in order.
-        folded: Whether it is folded away on screen.
+        title: The heading, which unfolds a folded section; empty for none.
+        blocks: The content, in order.
+        folded: Whether it is collapsed on screen.
     """
 
     title: str
@@ -206,7 +209,7 @@ def fingerprint(data: Data | MultiLabel) -> str:
         columns = [data.logits if data.given_probs is None else data.given_probs, data.require_labels()]
     digest = hashlib.sha256()
     for column in [*columns, *([] if data.weights is None else [data.weights])]:
-        # dtype and shape too: the same bytes as other numbers are other data
+        # include dtype and shape, because the same bytes can be different numbers
         plain = column.detach().cpu().contiguous()
         digest.update(f"{plain.dtype}{tuple(plain.shape)}".encode())
         digest.update(plain.view(torch.uint8).numpy().data)

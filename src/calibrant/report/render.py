@@ -1,4 +1,4 @@
-"""A report in one file: HTML that opens offline, or JSON. The same input gives the same bytes."""
+"""Writes a report to one file: HTML that needs no network, or JSON. The same input gives the same bytes."""
 
 import base64
 import hashlib
@@ -39,21 +39,21 @@ def write_report(
     draws: int = 1000,
     margin: float = MARGIN,
 ) -> Path:
-    """Write one self-contained report on one or many models, atomically.
+    """Write one self-contained report on one or more models; an existing file is replaced atomically.
 
     Args:
-        models: The models in order, at least one.
-        path: Where to write it.
-        title: Its heading.
-        tables: Tables computed elsewhere, sentences as ``Claims``, and (caption, address) of figures drawn elsewhere, shown
-            before the models in this order; JSON holds the tables alone.
-        notes: Paragraphs shown below the heading.
-        format: "html" or "json"; None takes it from the suffix of ``path``, else "html".
-        draws: Simulation draws for intervals and limits, ≥ 0; 0 leaves both out.
+        models: At least one model; they are shown in this order.
+        path: The file to write.
+        title: The heading.
+        tables: Further tables, sentences (``Claims``) and figures as pairs (caption, data URL), shown before the models in
+            this order; JSON contains only the tables.
+        notes: Paragraphs below the heading.
+        format: "html" or "json"; None uses the suffix of ``path``, or "html" for any other suffix.
+        draws: Number of simulations for intervals and limits, ≥ 0; 0 leaves both out.
         margin: ECE above which a miscalibration is called large, in (0, 1).
 
     Returns:
-        The path.
+        The path of the file.
 
     Raises:
         InputError: If there are no models, or predictions lack labels.
@@ -92,7 +92,7 @@ def write_report(
     blocks += [overview_of(findings)] if len(findings) > 1 else []
     pages, number = [page_of(found, models=len(findings)) for found in findings], itertools.count()
     known = {"title": title, "notes": notes, "blocks": blocks, "pages": pages, "versions": versions()}
-    # rendered whole before the hash is taken: the policy names the script as it stands in the page
+    # render the page first: the security policy contains a hash of the script exactly as it is in the page
     page = _template().render(**known, svg=lambda picture: inline_svg(picture, prefix=f"f{next(number)}"))
     page = re.sub(r"(?<=\d) %", "\u00a0%", page)  # no line break between a number and its percent sign
     script = page[page.rindex("<script>") + len("<script>") : page.rindex("</script>")]
@@ -105,13 +105,13 @@ def check_format(path: str | os.PathLike[str], format: str | None) -> str:
     """Return the format of a report at ``path``: "html" or "json".
 
     Args:
-        path: Where it is written.
-        format: The format, or None to take it from the suffix, else HTML.
+        path: The file to write.
+        format: The format, or None to use the suffix, or HTML for any other suffix.
 
     Raises:
         InputError: For another format, or a suffix that contradicts it.
     """
-    # a suffix that says another format than was asked for would mislead every reader of the file
+    # a suffix that contradicts the format would mislead readers of the file
     known = {name: kind for kind, names in SUFFIXES.items() for name in names}
     chosen = check_choice(format or known.get(as_path(path).suffix.lower(), "html"), name="format", choices=SUFFIXES)
     check_suffix(path, SUFFIXES[chosen], what=f"a report in {chosen}")
@@ -119,7 +119,7 @@ def check_format(path: str | os.PathLike[str], format: str | None) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that the numbers depend on."""
+    """Return the versions of the packages that the numbers depend on."""
     import scipy
 
     return {
@@ -133,7 +133,7 @@ def versions() -> dict[str, str]:
 
 @cache
 def _template() -> Any:
-    """Return the template of reports; it is compiled once for the process, which takes as long as a picture."""
+    """Return the template of reports, compiled once per process, because compiling takes as long as a picture."""
     import jinja2
 
     made = jinja2.Environment(
@@ -143,7 +143,7 @@ def _template() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    # consecutive blocks of one kind together, so that pictures stand side by side
+    # group consecutive blocks of one kind, so that pictures are shown side by side
     made.filters["by_kind"] = lambda blocks: [
         (kind, [*group]) for kind, group in itertools.groupby(blocks, key=lambda block: type(block).__name__)
     ]

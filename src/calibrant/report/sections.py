@@ -1,4 +1,4 @@
-"""The sections of a page on one model: each function returns one of what was found, or None where there is nothing to show."""
+"""The sections of a page on one model; each function returns one section, or None if it has nothing to show."""
 
 import math
 from collections.abc import Sequence
@@ -22,33 +22,35 @@ from calibrant.report.state import BINNING, FEWEST, Event, excludes
 from calibrant.report.wording import listed, lower_first, percent, signed
 from calibrant.statistics.means import Interval
 
-# What to do beside each metric, by its class; those that grow with miscalibration say so only above their limit.
+# Advice for each metric, by class; for metrics that grow with miscalibration it is shown only above their limit.
 TO_DO = {
-    "Accuracy": "For more of it train a better model: one correction for all hardly changes it.",
-    "NLL": "Compare models and calibrators by it: lower is better, and every class and row counts.",
-    "Brier": "Compare as by NLL; it forgives confident errors more.",
-    "Bias": "Away from 0: events are rarer (+) or more frequent (−) than expected. Opposite labels cancel: see every label.",
-    "ECE": "If that is too much, calibrate: a probability is off by it on average.",
-    "MCE": "Point at the lowest and highest dots; with few rows it is mostly chance.",
+    "Accuracy": "To improve it, train a better model: calibration hardly changes it.",
+    "NLL": "Use it to compare models and calibrators: lower is better, and every class and row counts.",
+    "Brier": "Use it like the NLL; it penalises confident errors less.",
+    "Bias": "Above 0, events are rarer than predicted; below 0, more frequent. Opposite labels cancel, so look at every label.",
+    "ECE": "Probabilities are off by this much on average; if that is too much, calibrate.",
+    "MCE": "Look at the lowest and highest dots; with few rows it is mostly chance.",
     "ClasswiseECE": "See class by class; a slope and bias per class (auto tries them) corrects it.",
-    "DebiasedECE": "Read it as the ECE without what chance adds.",
-    "SmoothECE": "Read it as an ECE that depends on no bins.",
-    "AURC": "Lower is better if you answer only the most confident rows.",
+    "DebiasedECE": "Read it as the ECE without the part that chance adds.",
+    "SmoothECE": "Read it as an ECE that does not depend on bins.",
+    "AURC": "Lower is better if the model answers only the most confident rows.",
 }
-WITHIN_CHANCE = "Nothing: a calibrated model scores as much by chance."
-PANELS = 6  # classes or labels with a diagram of their own, divided among the models: they take half of the time
-MOST_ROWS = 20  # most rows of a table of classes, groups or labels; its caption states the total, and JSON has all
-MOST_COMPARED = 4  # models: the pairs of more would fill the first screen with sentences
+WITHIN_CHANCE = "Nothing: a calibrated model reaches this value by chance."
+PANELS = (
+    6  # number of classes or labels with their own diagram, divided among the models; diagrams take half of the time
+)
+MOST_ROWS = 20  # largest number of rows in a table of classes, groups or labels; JSON has all of them
+MOST_COMPARED = 4  # largest number of models that are compared in pairs, to keep the first screen short
 
 
 @dataclass(frozen=True)
 class Page:
-    """What is shown of one model.
+    """The content of the page on one model.
 
     Args:
-        found: With verdict and advice for the first screen.
-        pictures: Beside them.
-        sections: Below, in order.
+        found: The findings, with verdict and advice for the first screen.
+        pictures: The pictures of the first screen.
+        sections: The sections below it, in order.
     """
 
     found: Finding
@@ -60,8 +62,8 @@ def page_of(found: Finding, *, models: int = 1) -> Page:
     """Return the page on one model.
 
     Args:
-        found: What was found.
-        models: How many models the report is on: each has so many fewer diagrams of single classes.
+        found: The findings.
+        models: Number of models in the report; with more models, each has fewer diagrams of single classes.
     """
     pictures, panels = first_pictures(found), PANELS // models
     made = [
@@ -75,7 +77,7 @@ def page_of(found: Finding, *, models: int = 1) -> Page:
 
 
 def first_pictures(found: Finding) -> list[Picture]:
-    """Return the pictures of the first screen: what is off by group, and before and after calibration on one scale."""
+    """Return the pictures of the first screen: the gaps of groups, and before and after calibration on one scale."""
     names = ("Before", f"After {found.model.method or 'calibration'}") if found.calibrated else ("Uncalibrated",)
     audit, start = found.for_whom, lower_limit(*(state.diagram for state in found.states))
     groups = [groups_picture(audit)] if audit is not None and audit.columns and off_in(audit.before) else []
@@ -84,23 +86,23 @@ def first_pictures(found: Finding) -> list[Picture]:
 
 
 def _subject(found: Finding) -> str:
-    """Return what the event of the pictures is called: of several labels the one that is shown."""
+    """Return the name of the event in the pictures; for several labels, the label that is shown."""
     return found.label or found.model.class_name(1)
 
 
 def _table_of_states(found: Finding, title: str, subject: str, rows: Sequence[Any], note: str = "") -> Table:
-    """Return the table of (label, (value, interval) of each state, if calibrated, what to do)."""
+    """Return a table from rows of a name, (value, interval) for each state, the value if calibrated, and the advice."""
     when = ("before", "after") if found.calibrated else ("value",)
     header = [subject, *chain.from_iterable((name, "95 %") for name in when), "if calibrated", "what to do"]
     return Table(title, header, [[label, *chain.from_iterable(pairs), *last] for label, pairs, *last in rows], note)
 
 
 def panel_section(found: Finding) -> Section:
-    """Return every figure, before and after, with what it is if calibrated and what to do."""
+    """Return the section of all metrics before and after calibration, with their values if calibrated and advice."""
     rows = []
     for states in zip(*(state.rows for state in found.states), strict=True):
         last = states[-1]
-        # what a calibrated model shows by chance asks for nothing
+        # no advice for a value that a calibrated model reaches by chance
         within = last.null_high is not None and not last.significant
         over = "" if last.average is None else f", {last.average}"
         todo = WITHIN_CHANCE if within else TO_DO.get(last.label.split("(")[0], "")
@@ -115,16 +117,14 @@ def panel_section(found: Finding) -> Section:
 
 
 def event_section(found: Finding) -> Section | None:
-    """Return the statistics of the event, with what each is if calibrated and what to do."""
+    """Return the section of an event's statistics, with their values if calibrated and advice."""
     if not found.event:
         return None
     states, last = found.event, found.event[-1]
-    ranking = "For more of it train a better model: one correction for all hardly changes the ranking."
+    ranking = "To improve it, train a better model: calibration hardly changes the ranking."
     ece = WITHIN_CHANCE
     if last.ece.null_high is None or last.ece.significant:
-        ece = (
-            "Calibrate." if last.ece.value >= found.margin else "Below your margin: calibrate only if it costs nothing."
-        )
+        ece = "Calibrate." if last.ece.value >= found.margin else "Below your margin: calibrate only if that is free."
     expects = "The event is {} than the model expects: refit on recent rows, or correct for a new rate (PriorShift)."
     gap = (expects.format("more frequent"), expects.format("rarer"))
     slope = (
@@ -139,9 +139,9 @@ def event_section(found: Finding) -> Section | None:
         ("Brier score (p − y)²", [(f"{one.brier:.4f}", "") for one in states], "", TO_DO["NLL"]),
         ("AUROC", [("–" if one.auroc is None else f"{one.auroc:.4f}", "") for one in states], "", ranking),
     ]
-    note = "What to do refers to the last column of figures."
+    note = "The advice refers to the last column of figures."
     if math.isnan(last.gap.low):
-        note += f" Gap and slope have no interval here: they need independent rows, {FEWEST} events and {FEWEST} rows without one."
+        note += f" Gap and slope have no interval here: it needs independent rows, {FEWEST} with the event and {FEWEST} without."
     table = _table_of_states(found, f"The probability of {_subject(found)}", "statistic", rows, note)
     return Section("", [table], folded=False)
 
@@ -154,17 +154,17 @@ def _ends(one: Interval | None) -> tuple[str, str]:
 
 
 def _todo(event: Event, one: Interval | None, right: float, below_and_above: tuple[str, str]) -> str:
-    """Return what to do about a statistic that is ``right`` if calibrated."""
+    """Return the advice for a statistic whose value is ``right`` for a calibrated model."""
     if one is None or math.isnan(one.low):
-        return "Label more rows to tell it."
+        return "Label more rows to find out."
     if not excludes(one, right):
-        return "Nothing: it is as it should be, as far as these rows can tell."
-    chance = " That may be chance, as of one in twenty calibrated models: look again on other rows."
+        return "Nothing: these rows show no deviation."
+    chance = " One in twenty calibrated models shows this by chance, so check it on other rows."
     return below_and_above[one.estimate > right] + ("" if event.ece.significant else chance)
 
 
 def parts_section(found: Finding, *, panels: int) -> Section | None:
-    """Return the groups of rows, or the labels, with the test for the worst, the strongest evidence first."""
+    """Return the section of groups of rows, or labels, with the test of the worst; the strongest evidence is first."""
     if (audit := found.for_whom) is None:
         return None
     tables = [parts for parts in (audit.before, audit.after) if parts is not None]
@@ -183,8 +183,8 @@ def parts_section(found: Finding, *, panels: int) -> Section | None:
         gap = ["gap before", "gap after"] if audit.after else ["gap"]
         header = [unit, "rows", "mean probability", "frequency", *gap, "95 %", "ECE", f"p, all {unit}s"]
         note = (
-            "Gap: mean probability − frequency, in points; intervals of groups hold for all at once. p: the chance of evidence as "
-            "clear as this in any of them if all are calibrated."
+            "Gap: mean probability − frequency, in points; intervals of groups hold for all groups at once. p: the probability "
+            "that at least one shows such clear evidence if all are calibrated."
         )
         title = f"{len(rows)} of {len(tables[-1].rows)} {unit}s, the strongest evidence first"
         blocks.append(Table(title, header, rows, note))
@@ -194,14 +194,14 @@ def parts_section(found: Finding, *, panels: int) -> Section | None:
                 blocks.append(panel_picture(caption, diagram_of(data.label(part.name)), event=True))
             return Section("Every label", blocks, folded=False)
     promise = (
-        f"Looked at: {', '.join(audit.columns)}. A finding holds at 95 % for all groups at once; no finding is no proof: columns that "
-        "nobody named are not looked at. Calibration in groups makes neither error rates equal nor decisions fair."
+        f"Groups were formed by {', '.join(audit.columns)}. A finding holds at 95 % for all groups at once. No finding is no proof, "
+        "because other columns were not examined. Calibration in groups makes neither error rates equal nor decisions fair."
     )
     return Section("For whom", [*blocks, *audit.notes, promise], folded=False)
 
 
 def classes_section(found: Finding, *, panels: int) -> Section | None:
-    """Return the classes, the worst calibrated first, with a diagram of the first."""
+    """Return the section of classes, the worst calibrated first, with diagrams of the first ones."""
     if not (classes := found.classes):
         return None
     rows = []
@@ -215,14 +215,14 @@ def classes_section(found: Finding, *, panels: int) -> Section | None:
         after = ", after calibration" if found.calibrated else ""
         blocks.append(f"Frequency of the class (vertical) against its probability (horizontal){after}.")
     edges = [k / BINNING.bins for k in range(BINNING.bins + 1)]
-    for one in classes[:panels]:  # as it would be used: after calibration, if there is a calibrator
+    for one in classes[:panels]:  # after calibration, if there is a calibrator
         diagram = diagram_from(found.states[-1].classes[one.key], edges=edges)
         blocks.append(panel_picture(f"{one.name}: ECE {percent(diagram.ece)}", diagram, event=True))
     return Section("Class by class", blocks)
 
 
 def calibrator_section(found: Finding) -> Section | None:
-    """Return what the calibrator is, on how many rows it was fitted, and why it was chosen."""
+    """Return the section on the calibrator: its parameters, the number of rows it was fitted on, and why it was chosen."""
     if not found.calibrated:
         return None
     calibrator, blocks = found.model.calibrator, list[Block]([found.calibrator or "not named"])
@@ -241,7 +241,7 @@ def calibrator_section(found: Finding) -> Section | None:
 
 
 def overview_of(findings: Sequence[Finding]) -> Table:
-    """Return the table of all models of a report, which leads to each."""
+    """Return the table of all models of a report, with links to their sections."""
     rows = []
     for found in findings:
         after = f"; after: {lower_first(found.verdict_after.headline)}" if found.verdict_after else ""
@@ -251,17 +251,17 @@ def overview_of(findings: Sequence[Finding]) -> Table:
         rows.append([found.name, *cells, f"{found.verdict_before.headline}{after}. {found.advice.headline}"])
     header = ["model", "rows", "accuracy", "ECE before", "ECE after", "calibrated 97.5 %", "verdict, what to do"]
     links = [f"#model-{place}" for place in range(1, len(rows) + 1)]
-    return Table("All models. Follow a name to its section.", header, rows, links=links)
+    return Table("All models. A name links to its section.", header, rows, links=links)
 
 
 def pairs_of(findings: Sequence[Finding]) -> dict[tuple[str, str], Comparison]:
-    """Return the comparison of each pair of two to four models, as they would be used, by their names; empty for other rows."""
+    """Return the comparison of each pair of two to four models after calibration; empty if their rows differ."""
     names = [found.name for found in findings]
     names = [name if names.count(name) == 1 else f"{name} ({place})" for place, name in enumerate(names, start=1)]
     used = {}
     for name, found in zip(names, findings, strict=True):
         data = found.states[-1].data
-        # without true classes nothing tells whether rows are the same
+        # only true classes show whether rows are the same
         if not isinstance(data, MultiLabel) and (are_events(data) or data.labels is not None):
             used[name] = data
     if not 2 <= len(used) == len(findings) <= MOST_COMPARED:
@@ -273,7 +273,7 @@ def pairs_of(findings: Sequence[Finding]) -> dict[tuple[str, str], Comparison]:
 
 
 def comparison_of(pairs: dict[tuple[str, str], Comparison], findings: Sequence[Finding]) -> list[Claims]:
-    """Return what to do and the verdicts on ``pairs`` as sentences under a heading; nothing without pairs."""
+    """Return the advice and the verdicts on ``pairs`` as sentences under a heading; empty without pairs."""
     if not pairs:
         return []
     lost, score = set(), ""
@@ -283,9 +283,9 @@ def comparison_of(pairs: dict[tuple[str, str], Comparison], findings: Sequence[F
         score = "log-loss" if row.metric.startswith("NLL") else row.metric.split("(")[0]
         lost |= {"a": {b}, "b": {a}}.get(row.winner or "", set())
     best = sorted({name for pair in pairs for name in pair} - lost)
-    todo = f"{listed(best)} do not differ significantly in {score} on these rows: take the simpler, or label more rows."
+    todo = f"{listed(best)} do not differ significantly in {score} on these rows: take the simpler one, or label more rows."
     if len(best) == 1:
         then = [one.advice.headline for one in findings if one.name == best[0]]
         todo = " ".join([f"take {best[0]}, which has the better {score}.", *then])
-    calibrated = ", each as calibrated" if any(one.calibrated for one in findings) else ""
+    calibrated = ", after calibration" if any(one.calibrated for one in findings) else ""
     return [Claims("Which model" + calibrated, [f"What to do: {todo}", *(found.verdict for found in pairs.values())])]

@@ -1,4 +1,4 @@
-"""The figures of a model's predictions, before or after calibration: the one state on which every section of a report rests."""
+"""The figures of a model's predictions before or after calibration, from which every section of a report is made."""
 
 import math
 from collections.abc import Sequence
@@ -33,22 +33,23 @@ from calibrant.report.wording import points, too_high_or_low
 from calibrant.statistics.means import Interval, normal_quantile
 
 BINNING = EqualWidth(BINS)
-FEWEST = 20  # events, and rows without one, below which gap and slope have no interval: fewer were not simulated
-ONE_SIDED = 0.9  # of the ECE: a mean gap of as much leaves 5 % of it to the other side
+FEWEST = 20  # smallest number of rows with the event, and without it, for intervals of gap and slope; fewer were not simulated
+ONE_SIDED = 0.9  # a mean gap of this fraction of the ECE leaves 5 % of the ECE to the other side
 
 
 @dataclass(frozen=True, eq=False)
 class Event:
-    """The figures of an event's probability: of two classes, of pairs of a probability and an outcome, or of one of several labels.
+    """The figures of an event's probability: the second of two classes, the outcome of pairs, or one of several labels.
 
     Args:
         ece: The calibration error in 15 bins of equal width, with its interval and limits.
-        gap: Calibration in the large, mean probability − frequency; its interval is normal. All intervals are NaN where rows are
-            dependent or weighted, or too few have the event or have it not.
-        slope: Of the log-odds (Cox 1958); None where the outcomes do not determine it.
-        intercept: Likewise.
+        gap: Calibration in the large, mean probability − frequency, with a normal interval. All intervals are NaN if rows are
+            dependent or weighted, or too few rows have the event or lack it.
+        slope: Slope of the logistic regression on the log-odds (Cox 1958); None if the outcomes do not determine it.
+        intercept: Its intercept; None if the outcomes do not determine it.
         brier: Mean (p − y)².
-        auroc: The chance that a row with the event has the higher probability, half for equal ones; None without such pairs.
+        auroc: Probability that a row with the event has a higher p than a row without it, counting ties as half; None if
+            there are no such pairs of rows.
         isotonic: The isotonic curve and its band.
     """
 
@@ -62,7 +63,7 @@ class Event:
 
     @property
     def off(self) -> list[str]:
-        """What gap and slope say with their own intervals, in words; empty where both contain a calibrated model's."""
+        """Phrases for gap and slope, if their intervals exclude the values of a calibrated model."""
         parts = []
         if excludes(self.gap, 0):
             parts.append(f"{too_high_or_low(self.gap.estimate)} on average")
@@ -73,10 +74,10 @@ class Event:
 
     @property
     def side(self) -> str:
-        """How the probabilities are off, in words."""
+        """The direction of the error, in words."""
         if self.off:
             return ", and ".join(self.off)
-        # the gap is the bins' gaps with their signs, the ECE the same without: alike, 95 % of that mass has one sign
+        # the gap sums the bins' gaps with signs and the ECE without signs; if they are close, 95 % of the mass has one sign
         if abs(self.gap.estimate) >= ONE_SIDED * self.ece.value:
             return f"{too_high_or_low(self.gap.estimate)} on average"
         return f"off by {points(self.ece.value)} on average, too high in some ranges and too low in others"
@@ -92,7 +93,7 @@ def event_of(pairs: Pairs, ece: Row) -> Event:
     p, y, weight = pair_columns(pairs)
     rows, events = float(weight.sum()), float(y @ weight)
     mean, brier = float((p - y) @ weight) / rows, float((p - y) ** 2 @ weight) / rows
-    # Var (p − y) has both parts: that of p over rows, and that of the outcomes
+    # Var (p − y) includes the variance of p over rows and that of the outcomes
     half = normal_quantile((1 + LEVEL) / 2) * math.sqrt(max(brier - mean**2, 0.0) / rows)
     known = pairs.groups is None and pairs.weights is None and min(events, rows - events) >= FEWEST
 
@@ -119,7 +120,7 @@ def event_of(pairs: Pairs, ece: Row) -> Event:
 
 
 def excludes(one: Interval, value: float) -> bool:
-    """Return whether an interval that is known does not hold ``value``."""
+    """Return whether an interval is known and does not contain ``value``."""
     return one.low > value or one.high < value
 
 
@@ -129,11 +130,11 @@ class State:
 
     Args:
         data: The predictions.
-        rows: Every metric of the panel.
-        pairs: What the pictures show: the decisions with their confidences, or the event's probabilities.
-        diagram: Of the pairs, in bins of equal mass.
-        event: The figures of the event, or None where the pairs are decisions.
-        classes: The bins of each class's probability; none for pairs and for several labels.
+        rows: The rows of the panel, one per metric.
+        pairs: The pairs that the pictures show: decisions with their confidences, or the event's probabilities.
+        diagram: The reliability diagram of the pairs in bins of equal mass.
+        event: The figures of the event, or None if the pairs are decisions.
+        classes: The bins of each class's probability; empty for pairs and for several labels.
     """
 
     data: Data | MultiLabel
@@ -144,7 +145,7 @@ class State:
     classes: Sequence[BinTable]
 
     def row(self, metric: Metric) -> Row:
-        """Return the row of a metric that every panel has."""
+        """Return the panel's row of a metric."""
         return next(row for row in self.rows if row.metric == repr(metric))
 
     @property
@@ -154,7 +155,7 @@ class State:
 
     @property
     def lacking(self) -> str:
-        """The kind of rows of which an event has none, in words, or ""."""
+        """The kind of rows that are missing for an event, in words, or ""."""
         kinds = {0.0: "rows with the event", 1.0: "rows without it"}
         return kinds.get(self.diagram.accuracy, "") if self.event else ""
 
@@ -164,9 +165,9 @@ def state_of(model: Model, data: Data | MultiLabel, *, draws: int, label: str | 
 
     Args:
         model: The model.
-        data: Its ``before`` or ``after``.
+        data: The model's ``before`` or ``after``.
         draws: As in ``write_report``.
-        label: Which of several labels is shown.
+        label: The label to show, if there are several.
     """
     place: dict[str, Any] = {"file": model.file or model.name, "split": model.split, "draws": draws}
     place["calibrator"] = None if data is model.before else model.calibrated_with

@@ -1,36 +1,36 @@
-"""Numbers and names as the sentences and tables of a report have them.
+"""Formats numbers and names for the sentences and tables of a report.
 
-Fractions are shown in percent, differences of them in points.
+Fractions are shown in percent, and differences of fractions in percentage points.
 """
 
 from collections.abc import Sequence
 
 
 def percent(value: float | None, digits: int = 2) -> str:
-    """Return a fraction in percent, "" for None."""
+    """Return a fraction as text in percent, or "" for None."""
     return "" if value is None else f"{100 * value:.{digits}f} %"
 
 
 def points(value: float) -> str:
     """Return a fraction as percentage points."""
-    # tenths of a point, but for what would then read 0.0
+    # tenths of a point, or hundredths if tenths would read 0.0
     shown = f"{100 * value:.1f}" if value >= 0.001 else f"{100 * value:.2f}"
     return f"{shown} point{'' if shown == '1.0' else 's'}"
 
 
 def too_high_or_low(gap: float) -> str:
-    """Return the side and the size of a mean gap of probabilities in words."""
+    """Return direction and size of a mean gap of probabilities in words."""
     return f"too {'high' if gap > 0 else 'low'} by {points(abs(gap))}"
 
 
 def signed(value: float, form: str = "+.2f") -> str:
-    """Return a number with the sign that a reader expects, which is wider than a hyphen; no sign where it rounds to 0."""
+    """Return a number with a sign; minus is the wide character, and a number that rounds to 0 has no sign."""
     text = f"{value:{form}}".replace("-", "−")
     return text if text.strip("+−0.") else text.lstrip("+−")
 
 
 def lower_first(sentence: str) -> str:
-    """Return a sentence to follow a colon or semicolon."""
+    """Return a sentence with a lower-case first letter, to follow a colon or semicolon."""
     return sentence[:1].lower() + sentence[1:]
 
 
