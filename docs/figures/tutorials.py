@@ -19,7 +19,8 @@ PAGES = ("README", "tutorials/binary", "tutorials/sklearn", "tutorials/subgroups
 
 def draw(page: str) -> None:
     """Run the Python blocks of a page in a folder of their own, and keep its pictures."""
-    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / f"docs/{page}.md").read_text(), re.M | re.S)
+    text = (ROOT / f"docs/{page}.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         names: dict[str, object] = {"__name__": "__main__"}
@@ -27,6 +28,8 @@ def draw(page: str) -> None:
             if ">>> " not in code:
                 exec(compile(code, page, "exec"), names)
         for picture in Path(folder).glob("*.svg"):
+            if f"images/{picture.name}" not in text:  # saved for the reader alone
+                continue
             shutil.copy(picture, ROOT / "docs" / "images" / picture.name)
         os.chdir(ROOT)
 

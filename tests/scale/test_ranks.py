@@ -64,7 +64,8 @@ def test_every_calibrator_is_that_of_memory_on_both_ranks(first: int, tmp_path: 
     data = overconfident(300, 5, seed=7)
     one, other = on_two_ranks(fit_on_rank, tmp_path, data, first)
     for name, make in METHODS.items():
-        assert all(torch.equal(value, other[name][key]) for key, value in one[name].items()), name
+        for key, value in one[name].items():  # a grid has no certificate, which is NaN then
+            assert torch.equal(value.nan_to_num(), other[name][key].nan_to_num()), (name, key)
         memory, fitted = quietly(lambda make=make: make().fit(data)), make()
         fitted.load_state_dict(one[name])
         assert_same_fit(fitted, memory, data.logits)

@@ -82,7 +82,7 @@ class _ByDesign(Certified):
         if self.needs_features and features is None:
             remedy = "pass calibrator(logits, features), or predictions.calibrated_by(calibrator)"
             raise refuse(f"the features that {type(self).__name__} was fitted on", "none", remedy)
-        design = self._design(features or {}, len(logits)).to(self.slopes.device)
+        design = self._design(features or {}, logits.shape[0]).to(self.slopes.device)
         slope, bias = design @ self.slopes[:, None], design @ self.biases
         return keep_excluded(lift_excluded(logits) * slope.to(logits.dtype) + bias.to(logits.dtype), logits)
 
