@@ -1,7 +1,7 @@
-"""Files: what may be read and written, arrays by name, and writing whole files or nothing.
+"""Reading and writing of files: checks of paths, named arrays, and atomic writing.
 
-Every file that Calibrant reads passes ``check_source``; every file that it writes is written by ``atomic_write``. Nothing is
-executed on load. Files are compared by identity, so that links and spellings make no difference.
+Every file that Calibrant reads is checked by ``check_source``, and every file that it writes is written by ``atomic_write``. Loading
+executes nothing. Files are compared by identity, so that links and other spellings of a path make no difference.
 """
 
 import importlib.util
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Array: TypeAlias = npt.NDArray[Any]
-else:  # the help of the command line loads no numbers
+else:  # so that the help of the command line does not import NumPy
     Array = Any
 PathLike = str | os.PathLike[str]
 SUFFIXES = (".npz", ".safetensors")
@@ -31,11 +31,11 @@ class _LazyArrow:
     """PyArrow and its parts, imported when first used, so that importing Calibrant does not import PyArrow."""
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # what inspection asks of any object
+        if name.startswith("__"):  # special names that introspection requests from any object
             raise AttributeError(name)
         try:
             return getattr(importlib.import_module("pyarrow"), name)
-        except AttributeError:  # a part that pyarrow does not import by itself
+        except AttributeError:  # a submodule that pyarrow does not import itself
             return importlib.import_module(f"pyarrow.{name}")
 
 
@@ -55,22 +55,22 @@ def as_path(path: Any, *, name: str = "path") -> Path:
 
 
 def shown(path: PathLike) -> str:
-    """Return ``path`` as text that can be printed and stored, whatever bytes its name has."""
+    """Return ``path`` as text that can be printed and stored, even if its name is not valid Unicode."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def same_file(one: PathLike, other: PathLike) -> bool:
-    """Return whether two paths name one existing file."""
+    """Return whether two paths name the same existing file."""
     with suppress(OSError, ValueError):
         return os.path.samefile(one, other)
     return False
 
 
 def check_source(path: Any, *, suffixes: Collection[str] = ()) -> Path:
-    """Return ``path`` if it is a regular file that can be read, without opening what could block.
+    """Return ``path`` if it is a readable regular file; pipes and devices, which could block, are not opened.
 
     Raises:
-        InputError: If it is no path.
+        InputError: If it is not a path.
         FileFormatError: If it is missing, not a regular file, not readable, or has another suffix than one of ``suffixes``.
     """
     place = as_path(path)
@@ -91,15 +91,15 @@ def check_source(path: Any, *, suffixes: Collection[str] = ()) -> Path:
 
 
 def check_target(path: Any, *, inputs: Sequence[PathLike] = ()) -> Path:
-    """Return ``path`` if a file can be written there without destroying one of the ``inputs``, before any work is done.
+    """Return ``path`` if a file can be written there without overwriting one of the ``inputs``; call it before any work.
 
     Args:
-        path: What was given.
-        inputs: Files that the work reads, and folders whose files it reads.
+        path: The output.
+        inputs: Files that are read, and folders whose files are read.
 
     Raises:
-        InputError: If it is one of the inputs, by whatever name or link.
-        FileFormatError: If it is no regular file, or its folder is missing or cannot be written.
+        InputError: If the output is one of the inputs, under any name or link.
+        FileFormatError: If it is not a regular file, or its folder is missing or not writable.
     """
     place = as_path(path)
     for name in map(Path, inputs):
@@ -119,10 +119,10 @@ def check_target(path: Any, *, inputs: Sequence[PathLike] = ()) -> Path:
 
 
 def check_folder(path: Any) -> Path:
-    """Return ``path`` if it is a folder that can be written into, or can be made.
+    """Return ``path`` if it is a writable folder or can be created as one.
 
     Raises:
-        InputError: If it, or what it lies in, is a file.
+        InputError: If it, or one of its parents, is a file.
         FileFormatError: If there is no permission to write there.
     """
     place = as_path(path)
@@ -135,7 +135,7 @@ def check_folder(path: Any) -> Path:
 
 
 def check_suffix(path: PathLike, suffixes: Sequence[str], *, what: str) -> None:
-    """Refuse a file name whose suffix says that it holds something else; one without a suffix may pass.
+    """Check that a file name has one of these suffixes or none.
 
     Raises:
         InputError: If it ends in another suffix.
@@ -147,9 +147,9 @@ def check_suffix(path: PathLike, suffixes: Sequence[str], *, what: str) -> None:
 
 @contextmanager
 def atomic_write(path: PathLike, *, inputs: Sequence[PathLike] = ()) -> Iterator[IO[bytes]]:
-    """Open ``path`` for writing bytes: the file appears whole when the block ends without error, or not at all.
+    """Open ``path`` for writing bytes; the complete file appears when the block ends without error, or not at all.
 
-    A link is written through to the file that it names.
+    If ``path`` is a link, the file that it points to is replaced.
 
     Args:
         path: The file.
@@ -157,13 +157,13 @@ def atomic_write(path: PathLike, *, inputs: Sequence[PathLike] = ()) -> Iterator
 
     Raises:
         InputError: If ``path`` is one of the inputs.
-        FileFormatError: If it is no regular file, its folder is missing or cannot be written, or the disk is full.
+        FileFormatError: If it is not a regular file, its folder is missing or not writable, or the disk is full.
     """
     target = Path(os.path.realpath(check_target(path, inputs=inputs)))
     temporary = target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}.part")
     try:
         with error_boundary("a writable place", shown(path), "choose another output", caught=OSError):
-            # opened by its mode, and not made by ``tempfile``, whose files are private: so the user's umask applies
+            # not made by ``tempfile``, whose files are private, so that the user's umask applies
             with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
                 yield file
                 file.flush()
@@ -176,16 +176,17 @@ def atomic_write(path: PathLike, *, inputs: Sequence[PathLike] = ()) -> Iterator
 
 
 def write_whole(path: PathLike, content: str | bytes) -> None:
-    """Write ``content``, text as UTF-8, to ``path`` by ``atomic_write``."""
+    """Write ``content`` to ``path`` atomically; text is encoded as UTF-8."""
     with atomic_write(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
 @contextmanager
 def one_writer(path: PathLike) -> Iterator[None]:
-    """Keep other processes from changing ``path`` between the reading of its content and the writing of the next.
+    """Make other processes wait while this block reads ``path`` and writes its new content.
 
-    They wait: the lock is on the folder that holds the file, links followed, and ends with the process. Windows knows no such lock.
+    The lock is on the folder that contains the file (links are followed), and ends with the process. Windows has no such lock, so
+    there it has no effect.
 
     Raises:
         FileFormatError: If there is no such folder.
@@ -214,7 +215,10 @@ def error_boundary(
     kind: type[CalibrantError] = FileFormatError,
     caught: type[Exception] | tuple[type[Exception], ...] = Exception,
 ) -> Iterator[None]:
-    """Raise what other code raises in the block as an error of ours, whose ``got`` ends in the reason; our own errors pass."""
+    """Convert errors of other code in the block into a Calibrant error whose ``got`` ends with the reason.
+
+    Calibrant's own errors are not changed.
+    """
     try:
         yield
     except CalibrantError:
@@ -224,13 +228,13 @@ def error_boundary(
 
 
 def reason_of(error: Exception) -> str:
-    """Return what another library's error says, in one line of at most 160 characters."""
+    """Return the message of another library's error in one line of at most 160 characters."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return " ".join(text.split())[:160] or type(error).__name__
 
 
 def read_text(path: PathLike) -> str:
-    """Return the text of a regular file in UTF-8, without the mark that some editors put first.
+    """Return the text of a regular UTF-8 file, without a byte order mark.
 
     Raises:
         FileFormatError: If the file is missing, not a regular file, not readable, or not UTF-8.
@@ -241,10 +245,14 @@ def read_text(path: PathLike) -> str:
 
 
 def refuse_beyond_memory(size: int, path: Path) -> None:
-    """Refuse content of more bytes than half of this machine's memory.
+    """Check that content fits in half of this machine's memory.
+
+    Args:
+        size: Size of the content in bytes.
+        path: The file, for the error.
 
     Raises:
-        FileFormatError: Naming both sizes.
+        FileFormatError: If it does not; the error names both sizes.
     """
     most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
     if size > most:
@@ -256,10 +264,10 @@ def refuse_beyond_memory(size: int, path: Path) -> None:
 
 
 def read_arrays(path: PathLike) -> dict[str, Array]:
-    """Return the named arrays of a ``.npz`` or ``.safetensors`` file; floats of 16 and 8 bits that NumPy lacks as float32.
+    """Return the named arrays of a ``.npz`` or ``.safetensors`` file; dtypes that NumPy lacks (bfloat16, float8) become float32.
 
     Raises:
-        FileFormatError: If the file is missing, broken, of another kind, or holds pickled objects.
+        FileFormatError: If the file is missing, broken, of another kind, or contains pickled objects.
     """
     import numpy as np
 
@@ -300,7 +308,7 @@ def write_arrays(path: PathLike, arrays: Mapping[str, Array], *, metadata: Mappi
 
     with atomic_write(path) as file:
         if Path(path).suffix == ".npz":
-            # as numpy.savez, but that an array may be called file, and that no time is written
+            # like numpy.savez, except that an array may be called "file" and no time is written
             with zipfile.ZipFile(file, "w", compression=zipfile.ZIP_DEFLATED) as archive:
                 for name, values in arrays.items():
                     entry = zipfile.ZipInfo(f"{name}.npy")
@@ -313,7 +321,7 @@ def write_arrays(path: PathLike, arrays: Mapping[str, Array], *, metadata: Mappi
         content = save(
             {name: np.asarray(one, order="C") for name, one in arrays.items()}, metadata=dict(metadata or {})
         )
-        # safetensors writes metadata in the order of a hash map, another one in every call; the header says how long it is
+        # safetensors writes metadata in a different order in every call; the first 8 bytes are the length of the header
         end = 8 + int.from_bytes(content[:8], "little")
         header = json.loads(content[8:end])
         header["__metadata__"] = dict(sorted((metadata or {}).items()))

@@ -1,22 +1,22 @@
-"""Every exception and warning Calibrant raises.
+"""All exceptions and warnings of Calibrant.
 
     CalibrantError
     ├── InputError (ValueError)            data or an argument is not what the function needs
     │   ├── RangeError                     a mathematical object does not exist for this argument
-    │   └── LeakError                      the data to evaluate on are the data that were fitted
+    │   └── LeakError                      the data to evaluate on were used for fitting
     ├── FileFormatError (ValueError)       a file is missing, truncated, hostile or of another kind
     ├── FitError (RuntimeError)            a fit did not reach its optimum
     ├── NotFittedError (RuntimeError)      a calibrator is used before ``fit``
-    ├── NoIntervalError (RuntimeError)     an interval is refused because it would not cover
+    ├── NoIntervalError (RuntimeError)     no interval with the nominal coverage is known
     └── MissingExtraError (ImportError)    an optional package is not installed
 
     CalibrantWarning (UserWarning)
     ├── BoundWarning                       a fit has no finite optimum; the bound was returned
     ├── ZeroProbabilityWarning             a true class has probability 0, so its log-loss is infinite
-    └── UsageWarning                       legal, but hardly ever what is meant
+    └── UsageWarning                       allowed, but hardly ever intended
 
-A message is one sentence: what was expected, what was got, and what to do. It serves Python and the shell, where options have the
-names of arguments.
+A message is one sentence: what was expected, what was got, and what to do. It is used in Python and on the command line, whose
+options have the names of the arguments.
 """
 
 from collections.abc import Iterator
@@ -42,15 +42,15 @@ __all__ = [
 
 
 class CalibrantError(Exception):
-    """The base of all errors: one ``except`` catches whatever Calibrant refuses.
+    """The base class of all errors, so that one ``except`` catches every error that Calibrant raises.
 
-    A message is one line, whatever representation of a value it shows.
+    A message is one line, even if it shows the representation of a value.
 
     Args:
-        expected: What was expected; the whole message where nothing else is given.
+        expected: What was expected; if it is the only argument, the whole message.
         got: What was got.
         remedy: What to do.
-        place: The file, or the file and line, that it is about.
+        place: The file, or the file and line, that the error is about.
     """
 
     def __init__(self, expected: str, got: str | None = None, remedy: str = "", *, place: str = "") -> None:
@@ -60,10 +60,10 @@ class CalibrantError(Exception):
         self.expected, self.got, self.remedy, self.place = expected, got, remedy, place
 
     def at(self, place: str) -> Self:
-        """Return the same error about ``place``, a file or a part of one; the sentence begins with it.
+        """Return the same error with ``place`` at the beginning of its sentence.
 
         Args:
-            place: As it is shown.
+            place: A file, or a part of one, as the message shows it.
         """
         if self.got is None:
             return type(self)(f"{place}: {self}")
@@ -79,7 +79,7 @@ class RangeError(InputError):
 
 
 class LeakError(InputError):
-    """The data to evaluate on are the data that were fitted."""
+    """The data to evaluate on were used for fitting."""
 
 
 class FileFormatError(CalibrantError, ValueError):
@@ -95,7 +95,7 @@ class NotFittedError(CalibrantError, RuntimeError):
 
 
 class NoIntervalError(CalibrantError, RuntimeError):
-    """An interval is refused because simulation shows that it would not cover."""
+    """No interval is returned, because none with the nominal coverage is known for this case."""
 
 
 class MissingExtraError(CalibrantError, ImportError):
@@ -110,16 +110,16 @@ class MissingExtraError(CalibrantError, ImportError):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return how to make it again, for it may have to travel home from a worker process."""
+        """Return how to reconstruct the error, which may come from a worker process."""
         return partial(MissingExtraError, extra=self.extra), (self.package,)
 
 
 class CalibrantWarning(UserWarning):
-    """The base of all warnings."""
+    """The base class of all warnings."""
 
 
 class BoundWarning(CalibrantWarning):
-    """A fit has no finite optimum; the bound of its interval was returned."""
+    """A fit has no finite optimum, so the bound of its search interval was returned."""
 
 
 class ZeroProbabilityWarning(CalibrantWarning):
@@ -127,12 +127,12 @@ class ZeroProbabilityWarning(CalibrantWarning):
 
 
 class UsageWarning(CalibrantWarning):
-    """Legal, but hardly ever what is meant."""
+    """A call is allowed, but hardly ever intended."""
 
 
 @contextmanager
 def optional(package: str, *, extra: str) -> Iterator[None]:
-    """Raise ``MissingExtraError`` where the block cannot import ``package``."""
+    """Raise ``MissingExtraError`` if the block cannot import ``package``."""
     try:
         yield
     except ImportError as error:

@@ -162,7 +162,7 @@ def test_groups_and_weights_travel_by_metadata_routing() -> None:
     np.testing.assert_allclose(inside.estimator_[-1].class_prior_, direct.estimator_.class_prior_)
     plain = of_bayes().fit(scaled, y)
     assert float(plain.calibrator_.temperature) != pytest.approx(expected, rel=1e-6)
-    with pytest.raises(InputError, match="one group a row"):
+    with pytest.raises(InputError, match="one group per row"):
         of_bayes(cv=5).fit(X, y, groups=groups[:5])
 
 

@@ -147,5 +147,5 @@ def test_in_a_chain_the_decision_is_its_own() -> None:
 @pytest.mark.parametrize("wrap", [KeepDecision, ConfidenceBinning])
 def test_what_cannot_be_wrapped_is_refused(wrap: type[KeepDecision]) -> None:
     for wrong in (HistogramBinning(), ConfidenceBinning(AutoCalibrator()), TemperatureScaling, None):
-        with pytest.raises(InputError, match="a calibrator of all classes by the logits alone"):
+        with pytest.raises(InputError, match="a calibrator of all classes that needs only logits"):
             wrap(wrong)

@@ -39,10 +39,10 @@ def test_the_exit_code_is_the_verdict(limits: str, code: int, verdict: str, good
         ("--max ece=nan", "is not METRIC=NUMBER"),
         ("--max ece=3", "0.03"),
         ("--max nll=.4", "nll"),
-        ("--no-worse nll=.1", "no_worse and baseline, the predictions of the model before, need each other"),
+        ("--no-worse nll=.1", "no_worse needs baseline, the predictions of the previous model"),
         (
             "--max ece=.1 --baseline good.npz",
-            "no_worse and baseline, the predictions of the model before, need each other",
+            "no_worse needs baseline, the predictions of the previous model",
         ),
         ("--max worst-group-ece=.1 --by region", "has no column 'region'. Columns:"),
         ("-c c.safetensors --split val --max ece=.2", "expected data that were not fitted on"),

@@ -41,7 +41,7 @@ def test_interpolated_edges_refuse_weights(metric: Metric) -> None:  # that all 
 def test_states_of_rows_with_and_without_weights_do_not_add() -> None:
     data = rows_of()
     for binning in (EqualWidth(15), EqualMass(15)):
-        with pytest.raises(InputError, match="measure all parts with weights"):
+        with pytest.raises(InputError, match="give all parts weights"):
             ECE(binning).state(data) + ECE(binning).state(replace(data, weights=None))
 
 

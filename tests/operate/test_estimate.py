@@ -36,7 +36,7 @@ def test_without_a_reference_it_is_the_mean_of_the_probabilities() -> None:
     )
     assert found.nll.value == pytest.approx(float(-(p * p.log()).sum() / 3))
     assert (found.moved_p, found.reference_rows) == (None, 0)
-    assert "taken to be right" in str(found)
+    assert "assumed to be calibrated" in str(found)
 
 
 def test_the_reference_corrects_probabilities_that_are_too_sure() -> None:

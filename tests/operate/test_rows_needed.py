@@ -35,7 +35,7 @@ def test_given_predictions_stand_for_the_model() -> None:
         ({"ece": 0.03}, "either predictions or an accuracy to assume, and not both"),
         (
             {"ece": 0.03, "accuracy": 0.9, "true_ece": 0.03},
-            "10,000,000 rows do not tell a true ECE of 0.03 from the limit 0.03",
+            "10,000,000 rows cannot distinguish a true ECE of 0.03 from the limit 0.03",
         ),
         ({"ece": 0.03, "accuracy": 0.9, "true_ece": 0.95}, "confidences of mean 0.900 cannot have a true ECE of 0.95"),
     ],

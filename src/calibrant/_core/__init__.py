@@ -1,1 +1,1 @@
-"""What every family stands on: checks, configuration, numerics, Newton's method, paths and files."""
+"""Code that all other packages use: checks, configuration, numerics and Newton's method."""

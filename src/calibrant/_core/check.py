@@ -1,6 +1,6 @@
-"""Checks of raw input and of arguments that several families share: each returns what it checked, or raises one sentence.
+"""Shared checks of raw input and arguments; each returns the checked value or raises an error of one sentence.
 
-Checks that look at values read the data once (a row maximum carries NaN and +inf), so that they cost a small part of a softmax.
+Checks of values read the data once (a row maximum propagates NaN and +inf), which takes a small part of the time of a softmax.
 """
 
 import difflib
@@ -17,12 +17,12 @@ from calibrant.errors import InputError
 T = TypeVar("T")
 
 PROBABILITY_TOLERANCE = 1e-4
-# What a sum of probabilities may differ from 1 by. A softmax in float16 stays within .001, and so do ten classes rounded to four
-# digits. Within 1e-6, as float32 rounds, rows are kept as they are.
+# Largest accepted difference of a sum of probabilities from 1. A softmax in float16 and ten classes rounded to four digits stay
+# within .001. Within 1e-6, the rounding of float32, rows are not changed.
 ROUNDED_SUM, EXACT_SUM = 1e-3, 1e-6
-ROUNDING = 0.05  # of a row's sum: 20 classes rounded to two digits stay within it
+ROUNDING = 0.05  # larger differences that can still be rounding: 20 classes rounded to two digits
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-MARKS = (-100, 255)  # what PyTorch and transformers, and masks of images, hold where there is no label
+MARKS = (-100, 255)  # labels that mean "no label" in PyTorch and transformers, and in image masks
 
 ADD_LABELS = "pass labels; of a file name their column by label, or their own file by labels"
 COUNTED_FROM_0 = "count classes from 0, and leave out rows to skip (ignore_index)"
@@ -30,24 +30,24 @@ PROBS_NAMED_LOGITS = "use from_probs (of a file: kind probs); if they really are
 LOGITS_NAMED_PROBS = "use from_logits (of a file: kind logits) if these are logits"
 LABEL_EXCLUDED = "drop the row, or give the class of its label a finite logit (a probability above 0)"
 
-_MAX_GOT, _MAX_CHOICES = 120, 20  # characters of what was got, and choices, in a message
-_BLOCK_ROWS, _BLOCK_VALUES = 4096, 1 << 22  # checked at once: with 128k classes 4,096 rows would be half a gigabyte
+_MAX_GOT, _MAX_CHOICES = 120, 20  # largest number of characters of the value, and of choices, in a message
+_BLOCK_ROWS, _BLOCK_VALUES = 4096, 1 << 22  # checked at once; 4,096 rows of 128k classes would take half a gigabyte
 
 
 def refuse(expected: str, got: str, remedy: str) -> InputError:
-    """Return the error of these parts; of a value that is shown at length the beginning is kept, so that it stays a sentence."""
-    plain = " ".join(got.split())  # the repr of a tensor has lines
+    """Return an ``InputError`` of these parts; a long ``got`` is truncated, so that the message stays one sentence."""
+    plain = " ".join(got.split())  # the repr of a tensor has several lines
     return InputError(expected, f"{plain[:_MAX_GOT]}…" if len(plain) > _MAX_GOT else plain, remedy)
 
 
 def shown(value: Any, *, most: int = 60) -> str:
-    """Return ``value`` for a message: its repr if that has at most ``most`` characters, else what it is."""
+    """Return ``value`` for a message: its repr if it has at most ``most`` characters, else its type."""
     if isinstance(value, Tensor | np.ndarray):
         nested = isinstance(value, Tensor) and value.is_nested
         return kind_of(value) if nested else f"a {type(value).__name__} of shape {tuple(value.shape)}"
     try:
         text = repr(value)
-    except Exception:  # of an integer of thousands of digits, or of a class of the user's own
+    except Exception:  # raised for an integer with thousands of digits, or by a user's own class
         text = "\n"
     return text if len(text) <= most and "\n" not in text else f"a value of type {type(value).__name__}"
 
@@ -57,18 +57,18 @@ def kind_of(value: object) -> str:
     if not isinstance(value, Tensor):
         return type(value).__name__
     if value.is_nested:
-        return "a nested tensor"  # which has no shape
+        return "a nested tensor"  # a nested tensor has no shape
     layout = "" if value.layout == torch.strided else f"{str(value.layout).removeprefix('torch.')} "
     return f"{layout}{value.dtype} {tuple(value.shape)}"
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """Return whether ``tensor`` has a number at each place of a shape, as it is."""
+    """Return whether ``tensor`` is stored densely, and is neither sparse nor nested."""
     return tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_nested
 
 
 def refuse_layout(tensor: Tensor, *, name: str) -> InputError:
-    """Return the error of a tensor called ``name`` that is not dense; the layouts have no method in common."""
+    """Return the error for a tensor that is not dense; the way to convert it depends on its layout."""
     method = "dequantize" if tensor.is_quantized else "to_dense"
     remedy = (
         f"join its parts with torch.cat({name}.unbind())" if tensor.is_nested else f"convert with {name}.{method}()"
@@ -77,12 +77,12 @@ def refuse_layout(tensor: Tensor, *, name: str) -> InputError:
 
 
 def as_tensor(values: Any, *, name: str) -> Tensor:
-    """Return ``values`` (tensor, array or nested sequence) as a detached tensor that shares memory where it can.
+    """Return ``values`` (tensor, array or nested sequence) as a detached tensor, which shares memory if possible.
 
     Floats of one byte become float32.
 
     Raises:
-        InputError: If they are no real numbers in one dense array.
+        InputError: If the values are not real numbers in a dense array.
     """
     if isinstance(values, Tensor):
         if not is_dense(values):
@@ -93,10 +93,10 @@ def as_tensor(values: Any, *, name: str) -> Tensor:
             raise refuse(f"{name} with values", "a tensor on the device meta, which has none", "pass real data")
         byte = values.is_floating_point() and values.dtype.itemsize == 1
         found = values.detach().float() if byte else values.detach()
-        return found.cpu() if found.device.type == "mps" else found  # which has no float64
+        return found.cpu() if found.device.type == "mps" else found  # mps has no float64
     array = as_array(values, name=name)
     if array.dtype.kind not in "biuf":
-        remedy = "pass an array of numbers of one shape a row"
+        remedy = "pass an array of numbers whose rows have the same shape"
         if name == "labels" and array.dtype.kind in "OSUT":
             remedy = "make predictions with from_logits or from_probs, whose class_names=[…] name the columns that labels of text go by"
         elif isinstance(values, str | bytes):
@@ -117,7 +117,7 @@ def as_tensor(values: Any, *, name: str) -> Tensor:
 
 
 def as_array(values: Any, *, name: str) -> Any:
-    """Return ``values`` as an array, bfloat16 as float32; masked entries are refused, since an array would show what is under them."""
+    """Return ``values`` as an array, bfloat16 as float32; masked entries raise an error, because arrays would unmask them."""
     if isinstance(values, Tensor):
         tensor = as_tensor(values, name=name).cpu()
         return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
@@ -129,8 +129,8 @@ def as_array(values: Any, *, name: str) -> Any:
         return np.asarray(values)
     except (ValueError, TypeError, RuntimeError) as error:  # ragged, on a device, needing gradients
         got = "ragged rows" if "inhomogeneous" in str(error) else type(values).__name__
-        remedy = "pass numbers of one shape a row"
-        raise refuse(f"{name} as a numeric tensor or array", f"{got} that make no array", remedy) from error
+        remedy = "pass numbers whose rows have the same shape"
+        raise refuse(f"{name} as a numeric tensor or array", f"{got} that cannot be converted", remedy) from error
 
 
 def check_floating(
@@ -139,11 +139,11 @@ def check_floating(
     """Return ``values`` if it is a dense tensor of a floating dtype of 16 bits or more; its values are not read.
 
     Args:
-        values: What was passed.
-        name: Of the argument.
-        remedy: For what is no tensor.
-        of: What must be on the same device.
-        home: A tensor of it, or None for any device.
+        values: The value to check.
+        name: Name of the argument, for the error.
+        remedy: The remedy if it is not a tensor.
+        of: What must be on the same device, for the error.
+        home: A tensor on the required device, or None for any device.
     """
     if not isinstance(values, Tensor):
         raise refuse(f"{name} as a tensor", kind_of(values), remedy)
@@ -158,27 +158,27 @@ def check_floating(
 
 
 def check_scores(
-    values: Tensor, *, name: str, shape: str = "(N, K)", remedy: str = "pass one row a sample, one column a class"
+    values: Tensor, *, name: str, shape: str = "(N, K)", remedy: str = "pass one row per sample, one column per class"
 ) -> Tensor:
-    """Return ``values`` if it is floating, has the axes of ``shape``, and one row or more; of (N, K) also K ≥ 2.
+    """Return ``values`` if it is floating, has the axes of ``shape`` and at least one row, and K ≥ 2 for (N, K).
 
     Args:
-        values: What was passed.
-        name: Of the argument.
-        shape: Its axes, such as "(N, K)".
-        remedy: For other axes.
+        values: The value to check.
+        name: Name of the argument, for the error.
+        shape: The required axes, such as "(N, K)".
+        remedy: The remedy for other axes.
     """
     if not values.is_floating_point():
         raise refuse(f"{name} of a floating dtype", str(values.dtype), f"convert with {name}.float()")
     matrix = shape == "(N, K)"
     if values.dim() != len(shape.split(", ")):
         if matrix:
-            remedy += "; for one score a row use from_binary_logits or from_binary_probs"
+            remedy += "; for one score per row use from_binary_logits or from_binary_probs"
         if matrix and values.dim() > 2:
             remedy = "flatten it with Predictions.from_logits or from_probs, whose class_dim=1 is the class axis"
         raise refuse(f"{name} of shape {shape}", f"shape {tuple(values.shape)}", remedy)
     if values.shape[0] == 0:
-        raise refuse(f"at least one row of {name}", "an empty split", "check how the data were selected")
+        raise refuse(f"at least one row of {name}", "no rows", "check how the data were selected")
     if matrix and values.shape[1] < 2:
         remedy = "for a single sigmoid output use from_binary_logits or from_binary_probs, or save two columns, 0 and the logit"
         raise refuse(f"{name} with K ≥ 2 classes", f"K = {values.shape[1]}", remedy)
@@ -188,21 +188,21 @@ def check_scores(
 def check_logits(logits: Tensor, *, unchecked_kind: bool = False) -> Tensor:
     """Return valid ``logits`` (N, K); −inf is allowed, NaN, +inf and all-−inf rows are not."""
     check_scores(logits, name="logits")
-    # A finite sum shows in one fast pass that all are finite; one that overflows says nothing. In 16 bits it would overflow, and in
-    # more it would copy, so that there the ends decide, of which NaN is both.
+    # A finite sum proves in one fast pass that all values are finite; a sum that overflows proves nothing. 16-bit sums would often
+    # overflow or need a copy, so minimum and maximum are used there, which are NaN if any value is.
     ends = logits.aminmax() if logits.dtype.itemsize < torch.float32.itemsize else (logits.sum(),)
     if not all(math.isfinite(float(end)) for end in ends):
         largest = logits.amax(dim=1)
         if len(bad := torch.nonzero(~torch.isfinite(largest))):
             value = largest[bad[0]].item()
-            remedy = "a row of −inf alone has no class left" if value == -math.inf else "find and remove what made it"
+            remedy = "leave at least one class finite" if value == -math.inf else "find and remove its cause"
             got = f"{'NaN' if math.isnan(value) else value} in row {int(bad[0])}"
             raise refuse("finite logits (−inf for an excluded class)", got, remedy)
     if unchecked_kind:
         return logits
     for block in logits.split(
         max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // logits.shape[1]))
-    ):  # most often the first one shows that they are no probabilities
+    ):  # the first block usually shows that these are not probabilities
         low, high = block.aminmax()
         if low < 0 or high > 1 or (block.sum(dim=1, dtype=torch.float64) - 1).abs().max() > PROBABILITY_TOLERANCE:
             return logits
@@ -211,7 +211,7 @@ def check_logits(logits: Tensor, *, unchecked_kind: bool = False) -> Tensor:
 
 
 def check_probs(probs: Tensor) -> Tensor:
-    """Return ``probs`` (N, K) in [0, 1] whose rows sum to 1; rows that were rounded are divided by their sums.
+    """Return ``probs`` (N, K) in [0, 1] with row sums of 1; rows that are off by rounding are divided by their sums.
 
     Raises:
         InputError: If an entry lies outside [0, 1], or a sum differs from 1 by more than 0.001.
@@ -243,7 +243,7 @@ def check_labels(labels: Tensor, *, rows: int, classes: int) -> Tensor:
     if labels.is_floating_point() or labels.dtype == torch.bool or labels.is_complex():
         raise refuse("integer labels", f"dtype {labels.dtype}", "convert with labels.long()")
     if labels.dim() != 1 or len(labels) != rows:
-        remedy = "pass one class index a row"
+        remedy = "pass one class index per row"
         if labels.dim() == 2 and labels.shape[1] > 1 and len(labels) == rows:
             remedy = (
                 "pass their argmax(1) if they are one-hot; for several labels per row use MultiLabel, or --multilabel"
@@ -253,7 +253,7 @@ def check_labels(labels: Tensor, *, rows: int, classes: int) -> Tensor:
     if labels.numel() and not all(0 <= int(end) < classes for end in labels.aminmax()):
         row = int(torch.nonzero((labels < 0) | (labels >= classes))[0])
         strange, remedy = int(labels[row]), COUNTED_FROM_0
-        # −1 beside 1 alone is the other of two classes
+        # labels that are only −1 and 1 are two classes; with 0 as well, −1 marks rows to skip
         if strange in MARKS or (strange == -1 and bool((labels == 0).any())):
             marks = f"if {strange} marks rows to skip, leave them out by ignore_index={strange}"
             remedy = f"count classes from 0, or, {marks}"
@@ -263,7 +263,7 @@ def check_labels(labels: Tensor, *, rows: int, classes: int) -> Tensor:
 
 def check_unit_interval(values: Tensor, *, name: str) -> Tensor:
     """Return ``values`` (N,), floating and in [0, 1], as float64."""
-    values = check_scores(values, name=name, shape="(N,)", remedy="pass one number a row").to(torch.float64)
+    values = check_scores(values, name=name, shape="(N,)", remedy="pass one number per row").to(torch.float64)
     low, high = values.aminmax()  # NaN is its own smallest and largest
     if not (low >= 0 and high <= 1):
         row = int(torch.nonzero(~((values >= 0) & (values <= 1)))[0])
@@ -275,7 +275,7 @@ def check_groups(groups: Any, *, rows: int) -> Tensor:
     """Return ``groups`` (integers or names) as int64 codes (N,)."""
     array = as_array(groups, name="groups")
     if array.shape != (rows,):
-        raise refuse(f"groups of shape ({rows},)", f"shape {array.shape}", "pass one group a row")
+        raise refuse(f"groups of shape ({rows},)", f"shape {array.shape}", "pass one group per row")
     if array.dtype.kind == "f":
         raise refuse("groups as integers or names", f"dtype {array.dtype}", "convert them to integers")
     codes = array if array.dtype.kind in "iu" else np.unique(array.astype(str), return_inverse=True)[1]
@@ -291,7 +291,7 @@ def check_number(
     open_low: bool = False,
     open_high: bool = False,
 ) -> float:
-    """Return ``value`` as float if it is a finite number between ``low`` and ``high`` (ends included unless open)."""
+    """Return ``value`` as a float if it is a finite number between ``low`` and ``high`` (ends are included unless open)."""
     left, right = "(" if open_low or low == -math.inf else "[", ")" if open_high or high == math.inf else "]"
     expected = f"{name} in {left}{low:g}, {high:g}{right}"
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
@@ -317,7 +317,7 @@ def check_count(value: Any, *, name: str, low: int = 1, high: int = (1 << 63) - 
 
 
 def check_choice(value: Any, *, name: str, choices: Iterable[T]) -> T:
-    """Return the one of ``choices`` that equals ``value``, or raise with the nearest; True and False are no numbers."""
+    """Return the choice that equals ``value``, or raise an error with the nearest; True and False do not equal 1 and 0."""
     known = list(choices)
     if isinstance(value, str | int | float | np.integer | np.floating):
         for choice in known:
@@ -330,6 +330,6 @@ def check_choice(value: Any, *, name: str, choices: Iterable[T]) -> T:
 
 
 def check_same_weights(one: bool, other: bool) -> None:
-    """Refuse to add sums of rows with weights to sums of rows without."""
+    """Raise an error if sums of weighted rows are added to sums of unweighted rows."""
     if one != other:
-        raise InputError("weights in all parts or in none", "both", "measure all parts with weights")
+        raise InputError("weights in all parts or in none", "both", "give all parts weights")

@@ -1,6 +1,6 @@
-"""What an object was made with: read from its constructor's signature, written as plain JSON or TOML data, and back.
+"""Converts objects to plain JSON or TOML data and back, by their constructors' signatures.
 
-A class takes part by keeping each argument as an attribute of the same name; nothing else has to be written.
+The only requirement is that a class keeps each constructor argument as an attribute of the same name.
 """
 
 import dataclasses
@@ -24,9 +24,9 @@ T = TypeVar("T")
 
 
 def parameters_of(cls: Any) -> dict[str, inspect.Parameter]:
-    """Return the constructor's parameters by name; of ``**options`` each option, as the base that names it has it.
+    """Return the constructor's parameters by name, with ``**options`` replaced by the options that it stands for.
 
-    Those of ``**options: Unpack[Options]`` are its entries; without a type they are all options that a base takes by name.
+    For ``**options: Unpack[Options]`` these are the entries of ``Options``; without a type, the keyword arguments of the bases.
     """
     parameters = {}
     for name, parameter in inspect.signature(cls).parameters.items():
@@ -42,10 +42,10 @@ def parameters_of(cls: Any) -> dict[str, inspect.Parameter]:
 
 
 def arguments_of(thing: object) -> dict[str, Any]:
-    """Return the constructor's arguments of ``thing`` by name, as it keeps them; ``*stages`` is one entry, ``stages``.
+    """Return the constructor arguments of ``thing`` by name, from its attributes; ``*stages`` is one entry, ``stages``.
 
     Raises:
-        InputError: If it does not keep an argument as an attribute of that name.
+        InputError: If an argument is not kept as an attribute of that name.
 
     Examples:
         >>> from calibrant.binning import EqualWidth
@@ -60,10 +60,10 @@ def arguments_of(thing: object) -> dict[str, Any]:
 
 
 def config_of(thing: object) -> dict[str, Any]:
-    """Return the constructor's arguments of ``thing`` as JSON data.
+    """Return the constructor arguments of ``thing`` as JSON data.
 
     Raises:
-        InputError: If one is neither plain nor an object whose own arguments are.
+        InputError: If an argument cannot be written as JSON.
 
     Examples:
         >>> from calibrant.binning import EqualMass
@@ -77,7 +77,7 @@ def to_plain(value: Any) -> Any:
     """Return ``value`` as JSON data; a dataclass or module becomes ``{"type": name, argument: value …}``.
 
     Raises:
-        InputError: If it holds anything else than numbers, names, lists and mappings of them.
+        InputError: If it contains anything except numbers, strings, lists and mappings of them.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -89,15 +89,15 @@ def to_plain(value: Any) -> Any:
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, nn.Module) or _is_record(value):
         return {"type": type(value).__name__, **config_of(value)}
-    raise InputError("a configuration of plain values", f"{type(value).__name__}", "use numbers and names")
+    raise InputError("a configuration of plain values", f"{type(value).__name__}", "use numbers and strings")
 
 
 def shown(thing: object, *, defaults: bool = True) -> str:
-    """Return ``thing``'s arguments as its representation shows them: those that are not None, without modules.
+    """Return the arguments of ``thing`` for its repr, without those that are None or modules.
 
     Args:
-        thing: Any object; an argument that it does not keep is left out.
-        defaults: Whether to show arguments that have their default, too.
+        thing: Any object; arguments that it does not keep are left out.
+        defaults: Whether to include arguments that have their default value.
 
     Examples:
         >>> from calibrant.binning import EqualMass
@@ -114,7 +114,7 @@ def shown(thing: object, *, defaults: bool = True) -> str:
 
 
 def renewed(thing: T) -> T:
-    """Return a new object of ``thing``'s class with the same arguments; modules among them are made anew as well.
+    """Return a new object of the class of ``thing`` with the same arguments; modules among them are new objects as well.
 
     Examples:
         >>> from calibrant.binning import EqualWidth

@@ -31,7 +31,7 @@ def check_class_axis(values: Any, *, name: str = "logits") -> Tensor:
     logits = check_floating(values, name=name)
     if logits.dim() == 0 or logits.shape[-1] < 2:
         got = f"shape {tuple(logits.shape)}"
-        raise refuse(f"{name} of shape (…, K) with K ≥ 2", got, "pass one row a sample, one column a class")
+        raise refuse(f"{name} of shape (…, K) with K ≥ 2", got, "pass one row per sample, one column per class")
     return logits
 
 

@@ -1,4 +1,4 @@
-"""Calibration after training: one method a file, each fitted on (logits, labels) and returning logits."""
+"""Calibrators: methods that are fitted on logits and labels after training, and return calibrated logits."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ from calibrant.calibrators.affine import (
     VectorScaling,
 )
 from calibrant.calibrators.auto import AutoCalibrator
-from calibrant.calibrators.base import Calibrator as Calibrator  # likewise; no method itself
+from calibrant.calibrators.base import Calibrator as Calibrator  # likewise; not a method itself
 from calibrant.calibrators.base import Identity
 from calibrant.calibrators.binned import CentredIsotonic, HistogramBinning, IsotonicCalibration
 from calibrant.calibrators.chain import Chain
@@ -61,7 +61,7 @@ __all__ = [
     "VennAbers",
 ]
 
-# How other libraries name these methods: the command line and the adapter of scikit-learn take both.
+# Names of these methods in other libraries, which the command line and the scikit-learn adapter accept as well.
 SHORT_NAMES = {
     "auto": "AutoCalibrator",
     "temperature": "TemperatureScaling",
@@ -72,14 +72,24 @@ SHORT_NAMES = {
 
 
 def load(path: str | os.PathLike[str], *, classes: Sequence[type[Calibrator]] = ()) -> Any:
-    """Return the fitted calibrator saved at ``path``, a ``MultiLabelCalibrator`` among them.
+    """Load a fitted calibrator, which can be a ``MultiLabelCalibrator``.
 
     Args:
-        path: A file made by ``save``.
-        classes: Classes beyond ``calibrators.__all__`` that may be resolved; nothing else ever is.
+        path: A file written by ``save``.
+        classes: Classes that the file may name in addition to those of ``calibrators.__all__``; no others are constructed.
+
+    Returns:
+        The fitted calibrator.
 
     Raises:
-        FileFormatError: If the file is not a whole calibrator.
+        FileFormatError: If the file is damaged or does not contain a calibrator.
         InputError: If its class is unknown.
+
+    Examples:
+        >>> import torch
+        >>> fitted = TemperatureScaling().fit(torch.tensor([[2.0, 0.0]] * 10), [0] * 8 + [1] * 2)
+        >>> fitted.save("calibrator.safetensors")
+        >>> load("calibrator.safetensors").temperature == fitted.temperature
+        True
     """
     return saved.load_calibrator(path, sys.modules[__name__], classes=classes)

@@ -1,7 +1,7 @@
-"""Affine maps of logits or log-probabilities under ridges: vector, matrix, Dirichlet and structured scaling, and their solver.
+"""Affine maps of logits or log-probabilities with ridge penalties: vector, matrix, Dirichlet and structured scaling.
 
-The log-loss of softmax(W φ) is convex in W. For few classes it is minimised by Newton's method with the softmax's Hessian in
-closed form, for many by L-BFGS on the gradient, both summed over blocks of rows.
+The log-loss of softmax(W φ) is convex in W. For few classes it is minimised by Newton's method with the Hessian in closed form,
+and for many classes by L-BFGS; both sum over blocks of rows.
 """
 
 import math
@@ -22,16 +22,21 @@ from calibrant.calibrators.chunks import LOWEST, check_label_logits, keep_exclud
 from calibrant.calibrators.temperature import check_prior, fit_log_temperature
 from calibrant.rows import Batch, MemoryRows, RowSource
 
-# Classes, up to which six Hessians cost no more than the thirty gradients that L-BFGS takes, and leave no digit open
+# Up to these numbers of classes, six Hessians take no longer than thirty gradients of L-BFGS, and reach full precision
 _NEWTON_DIAGONAL, _NEWTON_FULL = 125, 15
-_SAMPLE, _ROUGH = 8192, 1e-3  # rows of a sample at whose optimum the search on many rows starts, and its tolerance
-_BLOCK_CLASSES = 128  # up to here L-BFGS is scaled by a block for each class: 17 MB of them
-_NEAR = 0.01  # of p (1 − p), above which a row belongs to a class's own
-_TOLERANCE, _ACCEPTED = 3e-9, 1e-5  # of L-BFGS: a thousandth of the sampling error at 10,000 rows is no error
+_SAMPLE, _ROUGH = (
+    8192,
+    1e-3,
+)  # the search on many rows starts at the optimum of a sample of this size, with this tolerance
+_BLOCK_CLASSES = 128  # up to this number of classes, L-BFGS is scaled by one block per class, 17 MB in all
+_NEAR = 0.01  # a row with p (1 − p) above this counts towards a class's own block
+_TOLERANCE, _ACCEPTED = 3e-9, 1e-5  # for L-BFGS; 1e-5 is a thousandth of the sampling error at 10,000 rows
 _RESTARTS = 4
-# Of the largest curvature, what a class counts at least: one that no row is near would be scaled by 1 / √0.
+# Smallest curvature of a class relative to the largest; a class far from all rows would otherwise be scaled by 1 / √0.
 _LEAST_CURVATURE = 1e-4
-_SETTLES = 1e-6  # rows of ridge: biases that all rise by the same change nothing, nor does the slope of equal logits
+_SETTLES = (
+    1e-6  # ridge in rows that fixes what the loss ignores: a constant added to all biases, or the slope of equal logits
+)
 
 
 def log_probs_of(logits: Tensor) -> Tensor:
@@ -40,13 +45,13 @@ def log_probs_of(logits: Tensor) -> Tensor:
 
 
 def centre_rows(logits: Tensor) -> Tensor:
-    """Return ``logits`` (N, K) in float64 less each row's maximum, −inf as −100: a constant that a row carries changes no sum."""
+    """Return ``logits`` (N, K) in float64 minus each row's maximum, which changes no sum; −inf becomes −100."""
     x = logits.double()
     return torch.where(torch.isneginf(x), LOWEST, x - x.amax(dim=1, keepdim=True))
 
 
 def logit_squares(batch: Batch) -> Tensor:
-    """Return Σ weight · the variance of a row's logits: its root by the mass is their size."""
+    """Return the weighted sum of the variances of the rows' logits; the root of their mean is the scale of the logits."""
     return batch.row_weights @ centre_rows(batch.logits).var(dim=1, correction=0)
 
 
@@ -55,13 +60,13 @@ def logit_squares(batch: Batch) -> Tensor:
 
 @dataclass(frozen=True)
 class AffineRows:
-    """What the fit sums over; classes come first, so that sums over few of them run along the rows.
+    """Rows in the form that the fit sums over; classes are the first axis, so that sums over few classes are vectorised.
 
     Args:
-        inputs: φ (F, n) float64.
-        labels: (n,).
-        weight: (n,) float64.
-        offset: (K, n) added to the logits.
+        inputs: (F, n) float64 inputs φ.
+        labels: (n,) class indices.
+        weight: (n,) float64 weights.
+        offset: (K, n) a constant added to the logits.
     """
 
     inputs: Tensor
@@ -84,7 +89,7 @@ def diagonal_sums(rows: AffineRows, theta: Tensor, second: bool) -> tuple[Tensor
     gradient = torch.stack([(residual * x).sum(dim=1), residual.sum(dim=1)], dim=1).view(-1)
     if not second:
         return loss, gradient
-    # Cov_p of (x_k e_k, e_k): its diagonal part less the outer product
+    # covariance under p of (x_k e_k, e_k): the diagonal part minus the outer product
     both = torch.stack([p * x, p], dim=1)  # (K, 2, n)
     weighted = both * rows.weight
     hessian = (weighted.flatten(0, 1) @ both.flatten(0, 1).T).neg_()
@@ -97,8 +102,8 @@ def diagonal_sums(rows: AffineRows, theta: Tensor, second: bool) -> tuple[Tensor
 def full_sums(rows: AffineRows, theta: Tensor, second: bool) -> tuple[Tensor, ...]:
     """Return Σ log-loss of softmax(W φ + offset), its gradient by W (K·F,), and with ``second`` its Hessian.
 
-    The Hessian's entry of (j, a) and (k, b) is Σ w (p_j δ_jk − p_j p_k) φ_a φ_b. Products of classes and of inputs are symmetric,
-    so that each pair is made once: a quarter of the multiplications.
+    The Hessian's entry for (j, a) and (k, b) is Σ w (p_j δ_jk − p_j p_k) φ_a φ_b. Products of classes and of inputs are symmetric,
+    so each pair is computed once, which takes a quarter of the multiplications.
     """
     phi = rows.inputs
     loss, p, residual = rows.softmax(theta.view(-1, len(phi)) @ phi + rows.offset)
@@ -114,7 +119,7 @@ def full_sums(rows: AffineRows, theta: Tensor, second: bool) -> tuple[Tensor, ..
 
 
 def _products_of_pairs(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the products (F·(F+1)/2, n) of every two of the rows (F, n), and which of them belongs to (a, b) (F, F)."""
+    """Return the products (F·(F+1)/2, n) of all pairs of rows (F, n), and the index (F, F) of the product of (a, b)."""
     first, second = torch.triu_indices(len(rows), len(rows), device=rows.device)
     index = torch.empty(len(rows), len(rows), dtype=torch.int64, device=rows.device)
     index[first, second] = index[second, first] = torch.arange(len(first), device=rows.device)
@@ -122,7 +127,7 @@ def _products_of_pairs(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _diagonal_blocks(rows: RowSource, theta: Tensor) -> Tensor:
-    """Return the Hessian's diagonal for ``diagonal_sums`` as blocks (2K, 1, 1), by which L-BFGS is scaled."""
+    """Return the diagonal of the Hessian of ``diagonal_sums`` as blocks (2K, 1, 1), which scale L-BFGS."""
     curvature: Tensor = rows.total(_diagonal_curvature, theta) / rows.mass
     return _at_least(curvature)[:, None, None]
 
@@ -136,15 +141,15 @@ def _diagonal_curvature(rows: AffineRows, theta: Tensor) -> Tensor:
 
 
 def _full_blocks(rows: RowSource, theta: Tensor) -> Tensor:
-    """Return roughly the blocks (B, F, F) on the diagonal of the Hessian of ``full_sums``, by which L-BFGS is scaled."""
+    """Return approximate diagonal blocks (B, F, F) of the Hessian of ``full_sums``, which scale L-BFGS."""
     spread, moments, own = (part / rows.mass for part in rows.total(_full_curvature, theta))
     spread = _at_least(spread)
     if not len(own):
         scales: Tensor = (spread[:, None] * moments.diagonal()).view(-1, 1, 1)
         return scales
-    # where rows of x sum to a constant, [x; 1] is linearly dependent: 1e-9 is far above rounding, and far below what matters
+    # if rows of x sum to a constant, [x; 1] is linearly dependent; 1e-9 is far above rounding and too small to matter
     moments.diagonal().add_(1e-9 * moments.diagonal().max())
-    # near rows make a class's block, those that are far share the moments of all; where none is far, near rows need not span all
+    # near rows form a class's own block, and far rows share the moments of all rows, so that every block has full rank
     far = (spread - own[:, -1, -1]).clamp_min(1e-3 * spread)
     blocks: Tensor = far[:, None, None] * moments + own
     return blocks
@@ -190,10 +195,10 @@ def fit_affine(
         rows: A source of ``AffineRows``.
         sums: Summed loss, gradient and Hessian: ``diagonal_sums`` or ``full_sums``.
         start: (P,) float64.
-        penalty: Of θ.
-        tie: Which entry of θ each parameter of ``sums`` is, where several are one; None for each its own.
-        second: Whether to search by Newton's method, and not by L-BFGS.
-        tolerance: Of the gradient's largest entry, at which the search may end; None for the method's own.
+        penalty: The penalty on θ.
+        tie: The index in θ of each parameter of ``sums``, if some parameters are tied; None if none are.
+        second: Whether to use Newton's method instead of L-BFGS.
+        tolerance: The search may end when the gradient's largest entry is below this; None for the method's own.
 
     Raises:
         FitError: If there is no finite minimum, or the search did not reach it.
@@ -214,25 +219,25 @@ def fit_affine(
 
     ridge, centre, tilt = penalty
     many = isinstance(rows, MemoryRows) and rows.count >= 4 * _SAMPLE and bool(ridge.all())
-    if second and many:  # a Hessian of few rows scales the search on all, of which each step costs a gradient alone
+    if second and many:  # the Hessian of a sample scales the search on all rows, whose steps then need gradients only
         some = partial(objective, second=True, rows=rows.map(_thinned, rows.count // _SAMPLE))
         start = newton(some, start, tolerance=_ROUGH, accepted=math.inf).theta
         found = _lbfgs(partial(objective, second=False), start, some(start)[2][None], tolerance or _TOLERANCE)
     elif second:
-        # Newton's last step squares what is left
+        # convergence is quadratic: the last step squares the remaining error
         ends = {} if tolerance is None else {"tolerance": 100 * tolerance, "accepted": 100 * tolerance}
         found = newton(partial(objective, second=True), start, **ends)
     else:
         blocks = tied((_diagonal_blocks if sums is diagonal_sums else _full_blocks)(rows, untied(start)))
         blocks = blocks + torch.diag_embed(2 * ridge.view(blocks.shape[:2]))
         found = _lbfgs(partial(objective, second=False), start, blocks, tolerance or _TOLERANCE)
-    if not bool(ridge.any()) and found.value * rows.mass < math.log(2):  # all rows are right: a larger θ is better
+    if not bool(ridge.any()) and found.value * rows.mass < math.log(2):  # all rows are correct, so a larger θ is better
         raise no_minimum("parameters that grow without end")
     return found
 
 
 def _thinned(rows: AffineRows, step: int) -> AffineRows:
-    """Return every ``step``-th row, at the weight of all."""
+    """Return every ``step``-th row, with weights multiplied to represent all rows."""
     offset = rows.offset[:, ::step] if isinstance(rows.offset, Tensor) else rows.offset
     return AffineRows(rows.inputs[:, ::step].contiguous(), rows.labels[::step], step * rows.weight[::step], offset)
 
@@ -242,8 +247,8 @@ def _lbfgs(
 ) -> Optimum:
     """Return the minimum (P,) of a smooth convex function from its value and gradient, by SciPy's L-BFGS.
 
-    With blocks (B, F, F), B · F = P, of roughly the Hessian's diagonal, H ≈ L Lᵀ, the search runs over v, x = L⁻ᵀ v: the Hessian
-    in v is L⁻¹ H L⁻ᵀ ≈ I, and the gradient in v is L⁻¹ times that in x.
+    The blocks (B, F, F), B · F = P, approximate the Hessian's diagonal: H ≈ L Lᵀ. The search is over v with x = L⁻ᵀ v, in which the
+    Hessian is L⁻¹ H L⁻ᵀ ≈ I and the gradient is L⁻¹ times the gradient in x.
     """
     from scipy.optimize import minimize
 
@@ -261,8 +266,8 @@ def _lbfgs(
         return float(value), scaled.view(-1).cpu().numpy()
 
     v, gtol, found = (factor.mT @ start.view(shape)).view(-1).cpu().numpy(), tolerance, Optimum(start, 0.0, math.inf)
-    # SciPy stops by the gradient in v, the certificate is the one in x; each restart also clears the history of a line search that
-    # rounding stopped
+    # SciPy's stopping rule uses the gradient in v, but the certificate is the gradient in x; a restart also clears the history if
+    # rounding stopped a line search
     for _ in range(_RESTARTS):
         options = {"maxiter": 5000, "maxfun": 10_000, "maxcor": 20, "gtol": gtol, "ftol": 0.0, "maxls": 40}
         v = minimize(host, v, jac=True, method="L-BFGS-B", options=options).x
@@ -280,7 +285,7 @@ def _lbfgs(
 
 
 class _Affine(Certified):
-    """softmax(A x + b) of inputs x that a subclass makes of the logits, shrunk by ridges towards A = I and b = 0."""
+    """softmax(A x + b) of inputs x that a subclass computes from the logits; ridges shrink A towards I and b towards 0."""
 
     diagonal: ClassVar[bool] = False
 
@@ -296,13 +301,13 @@ class _Affine(Certified):
         """Return the ridges of A's diagonal, of its other entries and of b, for K classes and rows of this weight."""
 
     def _unit(self, rows: RowSource) -> float:
-        """Learn what the inputs need, and return the number that they are divided by in the fit: there A is near I."""
+        """Learn what the inputs need, and return the number by which the fit divides them, so that A is near I."""
         return 1.0
 
     def _fit(self, rows: RowSource) -> None:
         unit, classes = self._unit(rows), rows.classes
         on_diagonal, off_diagonal, on_bias = self._ridge(classes, rows.mass)
-        # θ is [A, b] row by row, of a diagonal A [a, b]
+        # θ is [A, b] row by row, or [a, b] for a diagonal A
         centre = torch.eye(classes, classes + 1, dtype=torch.float64, device=rows.device)
         ridge = torch.full_like(centre, off_diagonal).fill_diagonal_(on_diagonal)
         ridge[:, -1] = on_bias
@@ -354,14 +359,14 @@ class _OfLogits(_Affine):
 
 
 class VectorScaling(_OfLogits):
-    """softmax(w ∘ z + b), with w and b (K,) that minimise the validation log-loss (Guo et al. 2017).
+    """softmax(w ∘ z + b), with a factor and a bias for each class that minimise the validation log-loss (Guo et al. 2017).
 
-    The fit is convex and ends with a gradient certificate. Without regularisation it is known to hurt where classes are
-    many or rows few, so by default w and b are shrunk towards temperature scaling: ridge / N · Σ ((w_k T − 1)² + b_k²) is
-    added to the mean log-loss, T being the best temperature. Biases may change the decision.
+    Without regularisation it is known to harm with many classes or few rows, so by default w and b are shrunk towards
+    temperature scaling: ridge / N · Σ ((w_k T − 1)² + b_k²) is added to the mean log-loss, T being the best temperature.
+    Biases may change the decision. The fit is convex and ends with a gradient certificate.
 
     Args:
-        ridge: Strength in rows, ≥ 0. With 0 there may be no finite optimum, which is an error.
+        ridge: Strength of the shrinkage in rows, ≥ 0. With 0 there may be no finite optimum, which raises an error.
         prior: Standard deviation of a normal prior on log T about 0, or None for none.
 
     Attributes:
@@ -385,12 +390,12 @@ class VectorScaling(_OfLogits):
 class MatrixScaling(_OfLogits):
     """softmax(W z + b), with W (K, K) and b (K,) that minimise the validation log-loss (Guo et al. 2017).
 
-    K² + K parameters overfit badly beyond a few classes: prefer ``StructuredMatrixScaling``, which knows which of them
-    to trust. By default ridge / N · (Σ (W T − I)² + Σ b²) is added to the mean log-loss, T being the best temperature.
-    The fit is convex and ends with a gradient certificate.
+    K² + K parameters overfit with more than a few classes; prefer ``StructuredMatrixScaling``, which shrinks them by
+    different amounts. By default ridge / N · (Σ (W T − I)² + Σ b²) is added to the mean log-loss, T being the best
+    temperature. The fit is convex and ends with a gradient certificate.
 
     Args:
-        ridge: Strength in rows, ≥ 0. With 0 there may be no finite optimum, which is an error.
+        ridge: Strength of the shrinkage in rows, ≥ 0. With 0 there may be no finite optimum, which raises an error.
         prior: Standard deviation of a normal prior on log T about 0, or None for none.
 
     Attributes:
@@ -410,16 +415,16 @@ class MatrixScaling(_OfLogits):
 
 
 class DirichletCalibration(_Affine):
-    """softmax(W log p + b), p = softmax(z): exact if p is Dirichlet distributed given each class (Kull et al. 2019).
+    """softmax(W log p + b), p = softmax(z): exact if p has a Dirichlet distribution within each class (Kull et al. 2019).
 
-    ODIR regularisation: off_diagonal / (K(K−1)) · Σ_{j≠k} W_jk² + intercept / K · Σ b_k² is added to the mean log-loss.
-    The diagonal is shrunk towards 1 with 1/N only, which keeps separable data finite. The paper finds both strengths by
-    cross-validation; here the default lets them fall as 1/N, so that more rows are trusted more. The fit is convex and
-    ends with a gradient certificate.
+    The regularisation is ODIR: off_diagonal / (K(K−1)) · Σ_{j≠k} W_jk² + intercept / K · Σ b_k² is added to the mean
+    log-loss. The diagonal is shrunk towards 1 with strength 1/N only, which gives separable data a finite optimum. The paper
+    chooses both strengths by cross-validation; the defaults here fall as 1/N. The fit is convex and ends with a gradient
+    certificate.
 
     Args:
-        off_diagonal: λ ≥ 0; None for (K(K−1))² / N.
-        intercept: μ ≥ 0; None for K² / N.
+        off_diagonal: Strength λ ≥ 0 for off-diagonal entries; None for (K(K−1))² / N.
+        intercept: Strength μ ≥ 0 for biases; None for K² / N.
 
     Attributes:
         scale: (K, K) the matrix W.
@@ -478,12 +483,12 @@ class _Structured(_Affine, Tempered):
 class StructuredVectorScaling(_Structured):
     """softmax((1 + v) ∘ x + b) after a temperature, with ridge: SVS (Berta et al. 2025).
 
-    x = log((1 − ε) softmax(z / T) + ε / K) with the best T and ε = 1 / (N + 1), which bounds what one floored or
-    saturated logit can do. strength · K/N · (Σ v_k² + Σ b_k²) is added to the mean log-loss, so with few rows a class
-    the answer is temperature scaling. The fit is convex and ends with a gradient certificate.
+    x = log((1 − ε) softmax(z / T) + ε / K) with the best T. ε = 1 / (N + 1) limits the influence of a single saturated logit.
+    strength · K/N · (Σ v_k² + Σ b_k²) is added to the mean log-loss, so with few rows per class the result is close to
+    temperature scaling. The fit is convex and ends with a gradient certificate.
 
     Args:
-        strength: Factor on the ridge, ≥ 0; 1 as published.
+        strength: Factor on the ridge penalty, ≥ 0; 1 as published.
         prior: Standard deviation of a normal prior on log T about 0, or None for none, as published.
 
     Attributes:
@@ -507,11 +512,12 @@ class StructuredVectorScaling(_Structured):
 class StructuredMatrixScaling(_Structured):
     """softmax((I + diag(v) + M) x + b) after a temperature, with ridge on each part: SMS (Berta et al. 2025).
 
-    As ``StructuredVectorScaling``, with an off-diagonal M under the stronger ridge strength · K(K−1)/N · Σ M_jk²: the
-    K(K−1) of them are trusted last. Best or near it in every published comparison with enough rows; K² + K parameters.
+    It extends ``StructuredVectorScaling`` by an off-diagonal matrix M, on which the ridge is stronger:
+    strength · K(K−1)/N · Σ M_jk². With its K² + K parameters it is best or nearly best in the published comparisons with
+    enough rows.
 
     Args:
-        strength: Factor on all ridges, ≥ 0; 1 as published.
+        strength: Factor on all ridge penalties, ≥ 0; 1 as published.
         prior: Standard deviation of a normal prior on log T about 0, or None for none, as published.
 
     Attributes:
@@ -531,20 +537,20 @@ class StructuredMatrixScaling(_Structured):
 
 
 class BiasScaling(Certified):
-    """softmax(z / T + b): the map of least log-loss on the rows and on ``prior_rows`` imagined ones that the model labels.
+    """softmax(z / T + b), fitted on the rows and on ``prior_rows`` imagined rows that are labelled by the model itself.
 
-    An imagined row has the logits of a row and the model's probabilities p as its label, so that the mean log-loss becomes
-    (1 / N) Σ_i [−log q_i(y_i)] + (λ / N) · (1 / N) Σ_i Σ_k p_ik (−log q_ik), λ being their number. This prior is conjugate to
-    the likelihood: it counts like data that the model itself drew, and needs no units. A class that is never right where the model
-    expected it ten times loses most of its probability; one that was expected half a time hardly changes, which a ridge on
-    b cannot tell apart. The fit is convex and ends with a gradient certificate. Biases may change the decision.
+    An imagined row has the logits of a real row and the model's probabilities p as its label, so the mean log-loss becomes
+    (1 / N) Σ_i [−log q_i(y_i)] + (λ / N) · (1 / N) Σ_i Σ_k p_ik (−log q_ik), λ being the number of imagined rows. This prior
+    is conjugate to the likelihood and counts like data drawn from the model. A class that the model expected ten times and
+    that never occurred loses most of its probability; a class that it expected half a time hardly changes. A ridge on b
+    cannot distinguish the two. The fit is convex and ends with a gradient certificate. Biases may change the decision.
 
     Args:
-        prior_rows: λ > 0, imagined rows in all.
+        prior_rows: Total number λ > 0 of imagined rows.
 
     Attributes:
-        temperature: T, one over the slope; negative where the order of the logits is wrong.
-        bias: (K,) b.
+        temperature: T, one over the slope; negative if the order of the logits is wrong.
+        bias: (K,) the biases b.
         gradient: The largest entry of the objective's gradient at the end, in nats: the certificate.
 
     Examples:
@@ -579,10 +585,10 @@ class BiasScaling(Certified):
 
     def _fit(self, rows: RowSource) -> None:
         classes, mass = rows.classes, rows.mass
-        size = math.sqrt(float(rows.total(logit_squares)) / mass) or 1.0  # of the logits: it brings them near 1
+        size = math.sqrt(float(rows.total(logit_squares)) / mass) or 1.0  # the scale of the logits
         share = self.prior_rows / mass
-        # With the target y + share · p of weight 1 + share, the loss is (1 + share) (log Σ e^z − z_y) + share (z_y − ⟨p, z⟩), of which
-        # the second part is linear in the slope and the biases
+        # With target y + share · p and weight 1 + share, the loss is (1 + share) (log Σ e^z − z_y) + share (z_y − ⟨p, z⟩), whose
+        # second part is linear in the slope and the biases
         ready = rows.map(_bias_rows, size, 1 + share)
         tilt = share / (1 + share) * ready.total(_linear_part, size) / mass
         centre = torch.zeros(1 + classes, dtype=torch.float64, device=rows.device)
@@ -603,7 +609,7 @@ class BiasScaling(Certified):
             tolerance=self.tolerance,
         )
         self.slope = found.theta[0] / size
-        # where the ridge is least: nothing else knows their common part
+        # only the ridge depends on a constant added to all biases, and it is smallest at mean 0
         self.bias = found.theta[1:] - found.theta[1:].mean()
         self._certify(found.gradient, rows.device)
 

@@ -1,7 +1,7 @@
-"""The calibrator that chooses itself, and does nothing where no gain can be shown.
+"""A calibrator that chooses among candidates by cross-validation, and does nothing if no gain can be shown.
 
-Every candidate is fitted on four fifths of the rows and scored on the fifth left out, in turn; candidates and doing nothing are
-then mixed by the log-loss that they saved. What the rows say is believed: a class that has none becomes rare.
+Each candidate is fitted on four fifths of the rows and scored on the remaining fifth, in turn. The candidates, including doing
+nothing, are then mixed with weights that depend on their log-loss.
 """
 
 import math
@@ -32,32 +32,34 @@ from calibrant.calibrators.temperature import TemperatureScaling
 from calibrant.errors import CalibrantError, CalibrantWarning, FitError
 from calibrant.rows import Batch, MemoryRows, RowSource
 
-# Chosen on half of 44 real sets, split by model family, and evaluated on the other half.
-_RATE = 0.5  # of exponential weights: 1 would be Bayes' rule, ½ allows for a model that is wrong
-MIN_ERRORS = 3  # wrong rows, below which nothing can be learned about being wrong
-_NOTHING = 5.0  # how much likelier than any other candidate doing nothing is before the data,
-_FEW_ERRORS = 60.0  # doubled at so many wrong rows: the fewer, the less is known of what would be harmed,
-_TWO_CLASSES = 4.0  # and so many times larger with two classes, where all candidates bend one curve by the same chance
-_STACKED = 1000  # rows, from which weights are those of the best mixture, once doing nothing is out: with fewer they follow chance
-_PRIOR = 0.5  # standard deviation of log T, so that a set that is all right does not drive T to its bound
-_LIGHT = 0.01  # candidates of less weight cost time and change nothing
-# What follows is about time, and about numbers.
-_FEW_CLASSES = 20  # beyond, matrices, kernels and curves take longer than all others together and gain little
-_SAMPLE = 1 << 13  # rows that candidates are compared on, where there are more than twice as many
-_ROUGH = 1e-5  # nats in a gradient of a fold's fit, which is only scored
-_MIXED = tuple(10.0**power for power in range(-7, -1))  # ε of exact zeros
+# These constants were chosen on half of 44 real data sets, split by model family, and evaluated on the other half.
+_RATE = 0.5  # rate of the exponential weights; 1 would be Bayes' rule, ½ is robust to a wrong model
+MIN_ERRORS = 3  # with fewer wrong rows, nothing can be learned about errors
+_NOTHING = 5.0  # prior weight of doing nothing relative to any other candidate;
+_FEW_ERRORS = 60.0  # doubled at this many wrong rows, and larger with fewer, when less is known about possible harm;
+_TWO_CLASSES = 4.0  # and multiplied by this for two classes, where all candidates fit the same noise
+_STACKED = 1000  # from this many rows on, weights are those of the best mixture if doing nothing has been excluded
+_PRIOR = 0.5  # standard deviation of the prior on log T, so that data without errors do not drive T to its bound
+_LIGHT = 0.01  # candidates with a smaller weight cost time and change nothing
+# The following constants concern speed and numerics.
+_FEW_CLASSES = (
+    20  # with more classes, matrices, kernels and curves take longer than all others together and gain little
+)
+_SAMPLE = 1 << 13  # candidates are compared on this many rows if there are more than twice as many
+_ROUGH = 1e-5  # gradient tolerance in nats for fits of folds, which are only scored
+_MIXED = tuple(10.0**power for power in range(-7, -1))  # candidates of ε, which replaces exact zeros
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What was found about one candidate.
+    """The result for one candidate.
 
     Attributes:
-        name: The candidate as it is written.
-        loss: Cross-fitted mean log-loss; +inf if it could not be fitted or was not tried.
-        gain: How much lower that is than doing nothing.
+        name: The candidate as text.
+        loss: Cross-fitted mean log-loss in nats; +inf if it could not be fitted or was not tried.
+        gain: Log-loss of doing nothing minus ``loss``.
         error: Standard error of the gain, over rows.
-        weight: Its weight in the answer.
+        weight: The weight of the candidate in the mixture, in [0, 1].
     """
 
     name: str
@@ -69,14 +71,14 @@ class Trial:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Why an ``AutoCalibrator`` answers as it does.
+    """The evidence on which an ``AutoCalibrator`` chose.
 
     Attributes:
-        rows: Validation rows, N.
-        wrong: Rows, counted by weight, whose decision was wrong.
-        folds: How many parts cross-fitting used.
-        trials: One for each candidate.
-        verdict: What was decided, in a sentence.
+        rows: Number N of validation rows.
+        wrong: Weight of the rows whose decision was wrong.
+        folds: Number of folds of the cross-fitting.
+        trials: One result for each candidate.
+        verdict: The choice, as a sentence.
     """
 
     rows: int
@@ -98,34 +100,37 @@ class Evidence:
 
 
 class AutoCalibrator(Calibrator):
-    """A mixture of calibrators, each weighted by what it was seen to gain, that abstains where nothing was seen to gain.
+    """A mixture of calibrators with weights by cross-validation, which leaves the logits unchanged if no gain can be shown.
 
-    Every candidate is fitted without each of five folds in turn and scored on it. Candidate m gets the weight w_m ∝ π_m
-    exp(0.5 · Σ_i gain_mi), gain_mi being how much lower its log-loss of row i is than that of doing nothing, and π larger for
-    doing nothing than for any other, 5 · (1 + 60 / wrong rows) times, with two classes four times that. The answer is log Σ_m
-    w_m p_m, with the candidates fitted on all rows; those below 1 % are left out. With fewer than 3 wrong rows nothing is
-    changed. From 1,000 rows on, where doing nothing is among those left out, the weights are those of the mixture with the
-    least log-loss on the folds. Folds follow the rows' scores and not their order; rows of one group share a fold. Of more than
-    16,384 rows a random sample of about 8,192 is compared on, and all fit what is used.
+    Each candidate is fitted without one of five folds and scored on that fold, in turn. Candidate m gets the weight
+    w_m ∝ π_m exp(0.5 · Σ_i gain_mi), where gain_mi is the log-loss of row i when doing nothing minus that of the candidate.
+    The prior π of doing nothing is 5 · (1 + 60 / wrong rows) times that of any other candidate, and four times more with two
+    classes. The result is log Σ_m w_m p_m, with candidates fitted on all rows; those with a weight below 1 % are left out. With
+    fewer than 3 wrong rows nothing is changed. From 1,000 rows on, if doing nothing is left out, the weights are those of the
+    mixture with the lowest log-loss on the folds.
 
-    A class without a row of which the model expects many becomes rare, as the rows say. Exact zeros are mixed away first,
-    (1 − ε) p + ε / K, with the ε of six whose temperature has the least cross-fitted log-loss; in rows with several classes
-    above 0, zeros that were never the true class stay.
+    A row's fold depends on its scores, not on the order of rows, and rows of a group share a fold. With more than 16,384 rows,
+    candidates are compared on a random sample of about 8,192, and those in use are fitted on all rows.
+
+    A class that the model often expects but that has no row becomes rare. Exact zeros are replaced first, by
+    (1 − ε) p + ε / K, with the one of six ε whose temperature scaling has the lowest cross-fitted log-loss. In rows with
+    several classes above 0, zeros that were never the true class are kept.
 
     Args:
-        folds: How many parts, ≥ 2.
-        candidates: Calibrators to try beside doing nothing, or None for the usual: ensemble temperature; focal temperature
-            scaling, alone and before structured matrix scaling with a fifth of the published ridge, or beyond 20 classes
-            structured vector scaling; up to 20 classes also centred isotonic, alone and before that matrix, and, where there are
-            at most 16,384 rows, focal before bias and kernel scaling; beta and spline for two classes.
+        folds: Number of folds, ≥ 2.
+        candidates: Calibrators to try in addition to doing nothing. None tries ensemble temperature scaling; focal temperature
+            scaling, alone and followed by structured matrix scaling with a fifth of the published ridge (structured vector
+            scaling for more than 20 classes); for up to 20 classes, centred isotonic regression, alone and followed by the
+            same matrix scaling; for up to 20 classes and 16,384 rows, focal temperature scaling followed by bias and kernel
+            scaling; for two classes, beta calibration and splines.
 
     Attributes:
-        evidence: What was tried, chosen, and why; ``print(calibrator.evidence)`` shows the table.
-        weights: (M,) those of doing nothing and of the candidates, in order.
-        epsilon: ε; 0 where zeros stay or there is none.
+        evidence: The candidates, their scores and the choice; ``print(calibrator.evidence)`` shows a table.
+        weights: (M,) weights of doing nothing and of the candidates, in order; their sum is 1.
+        epsilon: ε; 0 if there are no zeros or they are kept.
 
     Raises:
-        InputError: For candidates that do not calibrate all classes by the logits alone.
+        InputError: For a candidate that needs more than logits, or does not calibrate all classes.
 
     Examples:
         >>> generator = torch.Generator().manual_seed(0)
@@ -151,12 +156,12 @@ class AutoCalibrator(Calibrator):
         self.folds = check_count(folds, name="folds", low=2)
         self.candidates = None if candidates is None else [check_inner(one) for one in candidates]
         if self.candidates == []:
-            raise refuse("at least one candidate", "none", "name one, such as TemperatureScaling()")
+            raise refuse("at least one candidate", "none", "pass a calibrator such as TemperatureScaling()")
         self.members: Any = nn.ModuleList([Identity()])  # and, once fitted, what was tried beside it
 
     @property
     def evidence(self) -> Evidence | None:
-        """What was tried, chosen, and why; None before ``fit``."""
+        """The candidates, their scores and the choice; None before ``fit``."""
         if not self.fitted:
             return None
         losses, weights, errors = (part.tolist() for part in (self.losses, self.weights, self.errors))
@@ -166,7 +171,7 @@ class AutoCalibrator(Calibrator):
         return Evidence(int(rows), wrong, int(folds), trials, _verdict(trials, wrong))
 
     def learned(self) -> str:
-        """Return what is in use, with its weight."""
+        """Return the calibrators in use with their weights, for the repr."""
         pairs = zip(self.members, self.weights.tolist(), strict=True)
         used = " + ".join(f"{weight:.2f} {_name(one, settings=False)}" for one, weight in pairs if weight > 0)
         return f"uses {used}" + (f", zeros mixed by {float(self.epsilon):g}" if float(self.epsilon) else "")
@@ -179,7 +184,7 @@ class AutoCalibrator(Calibrator):
 
     def _update_facts(self) -> None:
         self.preserves_argmax = self.fitted and all(one.preserves_argmax for one in self.members if one.fitted)
-        # plain numbers, so that a traced forward pass does not depend on a value
+        # plain numbers, so that a traced forward pass does not depend on tensor values
         self._weights, self._epsilon = self.weights.tolist(), float(self.epsilon) if self.epsilon.numel() else 0.0
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
@@ -220,7 +225,7 @@ class AutoCalibrator(Calibrator):
 
 
 def usual_candidates(classes: int, rows: int) -> list[Calibrator]:
-    """Return what is tried on rows of K classes unless it is said otherwise."""
+    """Return the default candidates for this number of classes and rows."""
 
     def focal() -> Calibrator:
         return FocalTemperatureScaling(gammas=(-0.9, 5.0), prior=_PRIOR)
@@ -238,10 +243,10 @@ def usual_candidates(classes: int, rows: int) -> list[Calibrator]:
 
 
 def check_inner(calibrator: Any) -> Calibrator:
-    """Return ``calibrator`` if it is one of all classes by the logits alone."""
+    """Return ``calibrator`` if it calibrates all classes and needs only logits."""
     if not isinstance(calibrator, Calibrator) or calibrator.top_label or calibrator.needs_features:
-        remedy = "pass one such as TemperatureScaling()"
-        raise refuse("a calibrator of all classes by the logits alone", described(calibrator), remedy)
+        remedy = "pass a calibrator such as TemperatureScaling()"
+        raise refuse("a calibrator of all classes that needs only logits", described(calibrator), remedy)
     return calibrator
 
 
@@ -254,7 +259,10 @@ def _mix_zeros(logits: Tensor, epsilon: float) -> Tensor:
 
 
 def _mixing(rows: RowSource, folds: int) -> float:
-    """Return the ε of exact zeros, 0 where there is none or all are masks: never true, in rows with several classes above 0."""
+    """Return the ε that replaces exact zeros; 0 if there are none, or if all of them are masks.
+
+    A zero is a mask if it was never the true class and its row has several classes above 0.
+    """
     if not bool(rows.total(_telling_zeros)):
         return 0.0
     temperature, losses = TemperatureScaling(prior=_PRIOR), []
@@ -270,7 +278,7 @@ def _telling_zeros(batch: Batch) -> Tensor:
     return (zero.gather(1, batch.labels[:, None])[:, 0] | alone).sum()
 
 
-# Log-losses of rows under candidates that were not fitted on them, and the weights that these give.
+# Out-of-fold log-losses of the candidates, and the weights that follow from them.
 
 
 def _sample_of(rows: RowSource) -> MemoryRows:
@@ -281,12 +289,12 @@ def _sample_of(rows: RowSource) -> MemoryRows:
 
 
 def cross_fitted(members: Sequence[Calibrator], rows: RowSource, folds: int) -> tuple[Tensor, Tensor]:
-    """Return weights (N,) and log-losses (N, M) of rows under members that were fitted without the row's fold; inf where they cannot be.
+    """Return weights (N,) and out-of-fold log-losses (N, M) of the rows; inf if a member cannot be fitted.
 
     Args:
-        members: Calibrators, of which the first does nothing; they are fitted, and a fold starts from the fit without the one before.
+        members: Calibrators, the first of which does nothing; they are fitted, each fold starting from the previous fold's fit.
         rows: The data.
-        folds: How many parts.
+        folds: Number of folds.
     """
     weights, losses = [], []
     for batch, log_p in held_out(members, rows, folds):
@@ -296,7 +304,7 @@ def cross_fitted(members: Sequence[Calibrator], rows: RowSource, folds: int) -> 
 
 
 def held_out(members: Sequence[Calibrator], rows: RowSource, folds: int) -> Iterator[tuple[Batch, Tensor]]:
-    """Yield each fold's rows, and log-probabilities (M, n, K) of them under members fitted on the others; −inf where they cannot be."""
+    """Yield each fold's rows and their log-probabilities (M, n, K) by members fitted on the other folds; −inf if that fails."""
     whole = rows.gathered()
     fold = fold_by_scores(whole, folds)
     for k in range(folds):
@@ -314,15 +322,15 @@ def held_out(members: Sequence[Calibrator], rows: RowSource, folds: int) -> Iter
 
 
 def fit_members(members: Sequence[Calibrator], rows: RowSource, tolerance: float | None = None) -> list[bool]:
-    """Fit each member on the same rows and return whether that worked; first stages that chains share are fitted once.
+    """Fit each member on the same rows and return whether each fit succeeded; chains share the fits of equal first stages.
 
     Args:
         members: Calibrators.
         rows: The data.
-        tolerance: Nats in a gradient at which a fit may end, or None for each method's own.
+        tolerance: Gradient in nats at which a fit may end, or None for each method's own.
     """
     fits: dict[str, Calibrator | None] = {}  # by the stages up to this one
-    after: dict[str, RowSource] = {}  # what these stages make of the rows
+    after: dict[str, RowSource] = {}  # the rows after these stages
     done = []
     for member in members:
         key, inputs, fitted = "", rows, None
@@ -346,7 +354,7 @@ def fit_members(members: Sequence[Calibrator], rows: RowSource, tolerance: float
 
 def _try_fit(stage: Calibrator, rows: RowSource) -> bool:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CalibrantWarning)  # bounds and the like show in its score
+        warnings.simplefilter("ignore", CalibrantWarning)  # a fit at its bound shows in its score
         try:
             stage._learn(rows)
         except CalibrantError:
@@ -358,10 +366,10 @@ def mixing_weights(gain: Tensor, weight: Tensor, *, wrong: float, classes: int) 
     """Return the weights (M,) of a mixture; the first member does nothing.
 
     Args:
-        gain: (N, M) in log-loss, of rows held out.
-        weight: (N,) of the rows.
+        gain: (N, M) gains in log-loss of held-out rows.
+        weight: (N,) weights of the rows.
         wrong: Weight of the rows whose decision is wrong.
-        classes: K.
+        classes: Number of classes K.
     """
     odds = _NOTHING * (_TWO_CLASSES if classes == 2 else 1.0) * (1 + _FEW_ERRORS / max(wrong, 1.0))
     log_weights = _RATE * torch.nan_to_num(weight @ gain, neginf=-math.inf)
@@ -370,7 +378,7 @@ def mixing_weights(gain: Tensor, weight: Tensor, *, wrong: float, classes: int) 
     if float(weights[0]) or len(gain) < _STACKED:
         return weights
     known = torch.isfinite(gain).all(dim=0)
-    # a row's probabilities matter up to a factor, and so do those of doing nothing, which the gains are relative to
+    # a factor on all probabilities of a row does not matter, so gains can replace log-probabilities
     p = torch.exp(gain[:, known] - gain[:, known].amax(dim=1, keepdim=True))
     stacked = fit_mixture_weights(p, weight)
     return _drop_negligible(torch.zeros_like(weights).index_copy(0, torch.nonzero(known)[:, 0], stacked))
@@ -382,7 +390,7 @@ def _drop_negligible(weights: Tensor) -> Tensor:
 
 
 def _name(member: Calibrator, *, settings: bool = True) -> str:
-    """Return the class's name, of a chain its stages', with or without settings."""
+    """Return the class name of a calibrator, or of the stages of a chain, with or without settings."""
     if isinstance(member, Chain):
         return f"Chain({', '.join(_name(stage, settings=settings) for stage in member.stages)})"
     return f"{type(member).__name__}({shown(member)})" if settings else type(member).__name__
@@ -395,8 +403,8 @@ def _verdict(trials: Sequence[Trial], wrong: float) -> str:
         return "abstained: no candidate showed a gain"
     used = [trial for trial in trials if trial.weight > 0]
     if all(trial.gain <= 0 for trial in used):
-        near = f"{len(used) - 1} within error of doing nothing have {1 - trials[0].weight:.2f} of the weight"
+        near = f"{len(used) - 1} candidates close to doing nothing have {1 - trials[0].weight:.2f} of the weight"
         return f"hardly changed: no candidate showed a gain, and {near}"
-    tried = sum(math.isfinite(trial.loss) for trial in trials)  # not those that the data rule out
+    tried = sum(math.isfinite(trial.loss) for trial in trials)  # without candidates that could not be fitted
     gain = sum(trial.weight * trial.gain for trial in used)
     return f"calibrated: {len(used)} of {tried} candidates in use, mean cross-fitted gain {gain:.4f} nats"

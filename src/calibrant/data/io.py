@@ -349,7 +349,7 @@ def _as_classes(
 
 
 def _scores_in(part: Part, held: Mapping[str, Any]) -> Array:
-    """Return the scores (N, K), or (N,) of one number a row, out of the columns that were read."""
+    """Return the scores (N, K), or (N,) with one number per row, from the columns that were read."""
     table, columns = part.table, [held[name] for name in part.columns]
     if len(columns) > 1 and any(column.ndim > 1 for column in columns):
         raise InputError(f"{table.name}: columns must name one column of lists, or several of numbers")

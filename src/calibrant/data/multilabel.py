@@ -223,13 +223,13 @@ def label_names(count: int) -> tuple[str, ...]:
 
 def _check_matrix(values: Any, *, name: str) -> Tensor:
     """Return scores as a floating tensor (N, L), N ≥ 1 and L ≥ 1, without NaN."""
-    remedy = "pass one row a sample, one column a label"
+    remedy = "pass one row per sample, one column per label"
     scores = check_scores(as_tensor(values, name=name), name=name, shape="(N, L)", remedy=remedy)
     if not scores.shape[1]:
         raise refuse(f"at least one column of {name}", f"shape {tuple(scores.shape)}", remedy)
     if len(bad := torch.nonzero(torch.isnan(scores))):
         row, column = bad[0].tolist()
-        raise refuse(f"{name} that are numbers", f"NaN in row {row}, column {column}", "find what made it")
+        raise refuse(f"{name} that are numbers", f"NaN in row {row}, column {column}", "find its cause")
     return scores
 
 

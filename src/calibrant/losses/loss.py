@@ -204,7 +204,9 @@ class WeightedNLL(RowLoss):
             log_not_p: (N,) log(1 − p_y), if it is known more precisely than it can be computed from ``nll``.
         """
         if log_not_p is not None and log_not_p.shape != nll.shape:
-            raise refuse(f"log_not_p of shape {tuple(nll.shape)}", f"{tuple(log_not_p.shape)}", "pass one number a row")
+            raise refuse(
+                f"log_not_p of shape {tuple(nll.shape)}", f"{tuple(log_not_p.shape)}", "pass one number per row"
+            )
         # the nll holds p alone: log(1 − p) is that of 1 − exp(−nll), as precise as the dtype keeps an nll near 0
         rest = log1mexp(-nll) if log_not_p is None else log_not_p
         terms = weighted_nll(self.sample_weight, -nll, rest, detach_weight=self.detach_weight)

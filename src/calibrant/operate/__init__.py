@@ -1,4 +1,4 @@
-"""Calibration in production: limits on metrics, sample sizes, monitoring, estimates without labels, and decision rules."""
+"""Tools for calibrated models in production: limits on metrics, sample sizes, monitoring, estimates and decision rules."""
 
 from calibrant.operate.abstain import abstain
 from calibrant.operate.check import assert_calibrated, check

@@ -36,16 +36,16 @@ _FIRST = 8  # errors allowed at the first threshold if there are many rows
 
 
 class Abstention(nn.Module):
-    """A rule that returns the most probable class where its confidence reaches the threshold, else −1. Made by ``abstain``.
+    """A rule that returns the most probable class if its confidence reaches a threshold, else −1; made by ``abstain``.
 
     ``forward`` takes calibrated logits (N, K) and returns (N,) int64, so that ``torch.nn.Sequential(model, calibrator, rule)``
     is the deployed model.
 
     Args:
-        threshold: Smallest confidence to answer at; inf if it always abstains.
-        error: The error among the answers, with its bounds and the limit that was requested.
-        coverage: The proportion of rows that are answered, with its exact 95 % bounds.
-        confidence: 1 − δ, of the upper bound of the error.
+        threshold: Smallest confidence at which the rule answers; inf if it always abstains.
+        error: The error rate among the answers, with its bounds and the requested limit.
+        coverage: The proportion of rows that are answered, with exact 95 % bounds.
+        confidence: Confidence level 1 − δ of the upper bound of the error rate.
     """
 
     level: Tensor
@@ -71,7 +71,7 @@ class Abstention(nn.Module):
         return torch.where(p >= self.level, best, ABSTAIN)
 
     def decide(self, predictions: Data) -> Tensor:
-        """Return the answers (N,): the decided class, or 1 for pairs; −1 where it abstains. Labels are not needed."""
+        """Return the answers (N,): the decided class (1 for pairs), or −1 if the rule abstains; labels are not needed."""
         if isinstance(predictions, Predictions):
             chosen = predictions.predicted.cpu()
         else:
@@ -105,16 +105,17 @@ def abstain(
     among future answers is at most ``error``.
 
     Args:
-        predictions: Labelled, of independent rows without weights that no calibrator was fitted on.
-        error: Largest error among the answers, in (0, 1).
-        coverage: Instead of ``error``: smallest proportion of new rows to answer, in (0, 1); ``.error`` bounds the resulting error.
-        confidence: 1 − δ in (0, 1).
+        predictions: Labelled predictions of independent rows without weights, on which no calibrator was fitted.
+        error: Largest error rate among the answers, in (0, 1).
+        coverage: Smallest proportion of new rows to answer, in (0, 1), as an alternative to ``error``; ``.error`` of the
+            result then bounds the error rate.
+        confidence: Confidence level 1 − δ in (0, 1).
 
     Returns:
-        A module; if no threshold qualifies it always abstains, and ``.qualifies`` is false.
+        A module. If no threshold qualifies, it always abstains and ``.qualifies`` is false.
 
     Raises:
-        InputError: For rows that are not labelled and independent, or unless exactly one of error and coverage is given.
+        InputError: If rows are unlabelled or dependent, or not exactly one of ``error`` and ``coverage`` is given.
 
     Examples:
         >>> from calibrant import Predictions
@@ -141,14 +142,14 @@ def abstain(
         last = 0
     else:
         threshold, last = _by_coverage(p, coverage, delta)  # type: ignore[arg-type]
-        # half of δ is spent on the coverage
+        # the coverage uses half of δ
         delta = delta / 2
     answered = int((p >= threshold).sum())
     errors = int(wrong[p >= threshold].sum())
     # the row that defines a threshold of a coverage is not a draw from the rows above it, so it counts as wrong
     low, high = share_ends(min(errors + last, answered), answered, alpha=delta) if answered else (0.0, 1.0)
     value = errors / answered if answered else 0.0
-    # of an error that was asked for the test itself is the bound
+    # if an error rate was requested, the test itself proves that bound
     high = high if error is None or not answered else error
     verdict = "" if error is None else "pass" if answered else "not enough evidence"
     return Abstention(
@@ -163,7 +164,7 @@ def _by_error(p: Floats, wrong: NDArray[np.bool_], error: float, delta: float) -
     from scipy.special import bdtr
 
     values, counts = np.unique(p, return_counts=True)
-    # every value is put in once more, so that each is counted; lost − 1 are its errors
+    # add every value once, so that np.unique counts each; the number of its errors is lost − 1
     _, lost = np.unique(np.concatenate([p[wrong], values]), return_counts=True)
     path, answered, errors = values[::-1], np.cumsum(counts[::-1]), np.cumsum((lost - 1)[::-1])
     tested = answered >= min(_fewest_rows(len(p), error=error, delta=delta), len(p))
@@ -176,7 +177,7 @@ def _by_error(p: Floats, wrong: NDArray[np.bool_], error: float, delta: float) -
 
 
 def _fewest_rows(rows: int, *, error: float, delta: float) -> int:
-    """Return m₀: a tenth of the rows, at least as many as qualify without errors, at most as many as qualify with ``_FIRST``."""
+    """Return m₀: a tenth of the rows, but not fewer than qualify with 0 errors nor more than qualify with ``_FIRST`` errors."""
     from scipy.special import gammaincinv
 
     fewest = math.ceil(math.log(delta) / math.log1p(-error))
@@ -185,7 +186,7 @@ def _fewest_rows(rows: int, *, error: float, delta: float) -> int:
 
 
 def _by_coverage(p: Floats, coverage: float, delta: float) -> tuple[float, int]:
-    """Return the highest order statistic that at least ``coverage`` of new rows reach with probability ≥ 1 − δ / 2, and 1 for its row.
+    """Return the highest confidence that at least ``coverage`` of new rows reach with probability ≥ 1 − δ / 2, and 1 for its row.
 
     Given the r-th smallest confidence t of n, the n − r rows above it are independent draws from the rows above t, so their
     number of errors is binomial; the proportion of new rows that reach t is stochastically at least Beta(n − r + 1, r).

@@ -1,4 +1,4 @@
-"""Bounds of a probability and of a mean of bounded rows that hold for every distribution and number of independent rows.
+"""Bounds on a probability and on a mean of bounded values, valid for every distribution and number of independent rows.
 
 For rows y ≥ −B and a bet t ≥ 0, exp(t y − ψ(tB) y² / B²) with ψ(u) = −log(1 − u) − u is at most 1 + t y (Fan, Grama & Liu
 2015, lemma 4.1). If E y ≤ 0, the product over independent rows (an e-value) has expectation at most 1, so by Markov's
@@ -22,7 +22,7 @@ _HALVINGS = 60
 
 
 def share_ends(successes: float, rows: float, *, alpha: float) -> tuple[float, float]:
-    """Return the Clopper–Pearson bounds of a probability, each missed with probability at most ``alpha``.
+    """Return the Clopper–Pearson bounds on a probability; each is violated with probability at most ``alpha``.
 
     Examples:
         >>> low, high = share_ends(0, 100, alpha=0.025)
@@ -37,14 +37,14 @@ def share_ends(successes: float, rows: float, *, alpha: float) -> tuple[float, f
 
 
 def mean_ends(rows: Floats, *, low: float, high: float, alpha: float) -> tuple[float, float]:
-    """Return bounds of the mean of independent ``rows`` (N,) in [low, high], each missed with probability at most ``alpha``."""
+    """Return bounds on the mean of independent ``rows`` (N,) in [low, high]; each fails with probability at most ``alpha``."""
     unit = (rows - low) / (high - low)
     least, most = _least_mean(unit, alpha=alpha), 1 - _least_mean(1 - unit, alpha=alpha)
     return low + (high - low) * least, low + (high - low) * most
 
 
 def _least_mean(x: Floats, *, alpha: float) -> float:
-    """Return the lower bound of the mean of rows ``x`` (N,) in [0, 1]: the largest c of which "the mean is at most c" is rejected."""
+    """Return the lower bound on the mean of rows ``x`` (N,) in [0, 1]: the largest c for which "the mean is ≤ c" is rejected."""
     n, total, squares = len(x), float(x.sum()), float((x * x).sum())
 
     def rejected(c: float) -> bool:

@@ -1,6 +1,6 @@
-"""The deployment gate: limits on metrics that pass, fail, or lack evidence, by confidence bounds.
+"""The deployment gate: each limit on a metric passes, fails, or lacks evidence, according to confidence bounds.
 
-A line is decided by the end of an interval, never by the estimate; an undecided line says how many more rows would decide it.
+The end of an interval decides, never the estimate. An undecided limit comes with the number of further rows that would decide it.
 """
 
 import math
@@ -36,14 +36,14 @@ Floats = NDArray[np.float64]
 SMALLER = ("error", "brier", "ece", "event-ece")  # smaller is better
 LIMITED = {"maximum": SMALLER, "minimum": ("accuracy",), "no_worse": ("accuracy", *SMALLER, "nll")}
 WORST = "worst-group-"
-DIRECTION = 0.025  # error probability of each line in each direction
-TOGETHER = 0.05  # probability that any of the lines is decided wrongly
+DIRECTION = 0.025  # error probability of each limit in each direction
+TOGETHER = 0.05  # probability that any of the limits is decided wrongly
 _MEANS: dict[str, MeanMetric] = {"accuracy": Accuracy(), "error": Error(), "brier": Brier()}
-_FEW = 50  # rows below which the intervals of the ECE and the Brier score were not simulated at the ends of the levels
-_BINS = 4  # of a column of numbers that names groups
-_WIDEST = 1e100  # range of changes: squares of wider ones leave the range of numbers
-_POWER = 0.8  # probability with which the rows that are advised decide
-_ENOUGH = 1e9  # larger numbers of rows are not given as advice
+_FEW = 50  # with fewer rows, the intervals of the ECE and the Brier score were not simulated at these levels
+_BINS = 4  # number of bins for a column of numbers that defines groups
+_WIDEST = 1e100  # widest range of changes; squares of wider ones overflow
+_POWER = 0.8  # probability that the advised number of rows leads to a decision
+_ENOUGH = 1e9  # larger numbers of rows are not advised
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Check:
     """The result of ``check``.
 
     Args:
-        lines: One per limit.
+        lines: One line per limit.
         alpha: Error probability of each line in each direction.
     """
 
@@ -87,23 +87,28 @@ def check(
 ) -> Check:
     """Decide each limit by its confidence bounds, not by its point estimate.
 
-    A line passes if its bounds show that the limit is met, fails if they show that it is not, and is "not enough evidence"
-    otherwise. Each decision is wrong with probability at most 2.5 %, and any of m lines with probability at most 5 % (each
-    direction at 5 % / m, if that is less). Accuracy and error have exact bounds. The ECE and the Brier score of 50 rows or more have
-    those of their own intervals (``statistics.interval``), whose coverage was simulated; of fewer rows, and where there is no
-    interval, bounds that hold for every distribution. A change in a mean has Student's t, where both models decide at least 20
-    rows wrongly; it says nothing of kinds of rows that are not in the sample.
+    A line passes if its bounds show that the limit is met, fails if they show that it is not met, and is "not enough evidence"
+    otherwise. Each decision is wrong with probability at most 2.5 %, and any of m decisions with probability at most 5 % (for
+    more than two limits, each direction is tested at 5 % / m). Accuracy and error have exact bounds. For 50 rows or more, the
+    ECE and the Brier score have the bounds of their intervals (``statistics.interval``), whose coverage was simulated; with
+    fewer rows, or if there is no interval, bounds that are valid for every distribution. A change in a mean is tested by
+    Student's t, provided that both models decide at least 20 rows wrongly. It says nothing about kinds of rows that are not in
+    the sample.
 
     Args:
-        predictions: Labelled, without weights, on rows on which neither model nor calibrator was fitted, one of each group.
-        maximum: Metric → largest value allowed. Metrics: accuracy, error, brier (0 to 2), ece (of the decision's confidence, 15
-            equal-width bins), event-ece (of the second class's probability of two, which the decision's confidence hides where events
-            are rare); with "worst-group-" before the name, of the worst group of every column in ``features``.
-        minimum: Metric → smallest value allowed.
-        no_worse: Metric (also nll) → largest deterioration allowed against the baseline, ≥ 0.
+        predictions: Labelled predictions without weights, for rows on which neither the model nor a calibrator was fitted. Rows
+            must be independent: at most one row of each group.
+        maximum: For each metric, the largest allowed value. Metrics are accuracy, error, brier (0 to 2), ece (of the decision's
+            confidence, 15 equal-width bins) and event-ece (of the second of two classes; for rare events the decision's
+            confidence hides this error). The prefix "worst-group-" means the worst group of every column in ``features``.
+        minimum: For each metric, the smallest allowed value.
+        no_worse: For each metric (also nll), the largest allowed deterioration against the baseline, ≥ 0.
         baseline: Predictions of the previous model for the same rows in the same order.
-        features: For the worst-group metrics: names of features of the predictions, or name → column (N,). Each category is a
-            group, and each quarter of a column of numbers.
+        features: The columns for the worst-group metrics: names of features of the predictions, or a dict from names to columns
+            (N,). Each category is a group; a column of numbers has four groups, its quarters.
+
+    Returns:
+        The verdict, with one line per limit.
 
     Raises:
         InputError: For an unknown metric, a limit outside the metric's range, or rows that are not independent.
@@ -126,14 +131,14 @@ def check(
     if not limits:
         raise InputError("check needs at least one limit, such as a maximum of ece=0.03")
     if bool(no_worse) != (baseline is not None):
-        raise InputError("no_worse and baseline, the predictions of the model before, need each other")
+        raise InputError("no_worse needs baseline, the predictions of the previous model, and baseline needs no_worse")
     if any(metric.startswith(WORST) for _, metric, _ in limits) != bool(len(features)):
         raise InputError(
             "a limit on the worst group and the columns of the groups need each other; give both, such as worst-group-ece=0.1 "
             "and region"
         )
     before = None if baseline is None else _same_rows(require_window(baseline, what="check"), rows)
-    # Bonferroni over the lines, once there are more than two of them
+    # Bonferroni correction for more than two lines
     alpha = min(DIRECTION, TOGETHER / len(limits))
     parts = _rows_of_groups(rows, features) if len(features) else {}
     lines = []
@@ -149,15 +154,18 @@ def check(
 
 
 def assert_calibrated(predictions: Data, *, ece: float | None = None, **limits: Any) -> Check:
-    """Fail a test whose predictions break a limit, and skip it, with the reason, if the rows are too few to say.
+    """Fail a test if predictions violate a limit, and skip it, with the reason, if there are too few rows to decide.
 
     Args:
         predictions: As in ``check``.
-        ece: Short for ``maximum={"ece": …}``.
-        **limits: Others of ``check``: maximum, minimum, no_worse with baseline, features.
+        ece: The largest allowed ECE, short for ``maximum={"ece": …}``.
+        **limits: Further arguments of ``check``: maximum, minimum, no_worse with baseline, features.
+
+    Returns:
+        The result of ``check``, if the test neither fails nor is skipped.
 
     Raises:
-        AssertionError: If a limit is broken.
+        AssertionError: If a limit is violated.
 
     Examples:
         >>> from calibrant import Predictions
@@ -179,9 +187,9 @@ def assert_calibrated(predictions: Data, *, ece: float | None = None, **limits: 
 
 @dataclass(frozen=True)
 class Bounds:
-    """A value with bounds, each missed with probability at most α, and the centre to which they converge with more rows.
+    """A value with bounds, each violated with probability at most α, and the centre to which they converge with more rows.
 
-    ``more`` and ``note`` say how many more rows would give bounds, and why there are none.
+    Without bounds, ``more`` is the number of rows that would give some and ``note`` the reason why there are none.
     """
 
     value: float
@@ -197,7 +205,8 @@ def metric_bounds(metric: str, data: Data, *, alpha: float) -> Bounds:
     """Return the value of ``metric`` with its bounds.
 
     Args:
-        metric: Accuracy and error have exact binomial bounds; brier and ece those of their intervals, of few rows ``mean_ends``.
+        metric: Name of the metric. Accuracy and error have exact binomial bounds; brier and ece have those of their intervals
+            or, for few rows, of ``mean_ends``.
         data: Labelled, independent rows.
         alpha: Error probability of each bound.
     """
@@ -224,7 +233,7 @@ def metric_bounds(metric: str, data: Data, *, alpha: float) -> Bounds:
 
 
 def verdict_of_bounds(low: float, high: float, limit: float, *, minimum: bool) -> Verdict:
-    """Return the verdict of a figure's bounds: not the estimate decides, so that at the limit either is wrong with at most α."""
+    """Return the verdict from the bounds of a value; either decision is wrong with probability at most α."""
     kept, broken = (low >= limit, high < limit) if minimum else (high <= limit, low > limit)
     return "fail" if broken else "pass" if kept else "not enough evidence"
 
@@ -235,7 +244,7 @@ def _line(kind: str, metric: str, limit: float, found: Bounds, *, alpha: float) 
     if verdict == "not enough evidence":
         more = found.more or _rows_to_decide(found, limit, alpha=alpha)
         if more is not None and not note and f"{found.centre:.4f}" != f"{found.value:.4f}":
-            # noise of the bins lifts the value, and goes as rows are added: a reader who counts from the value is misled
+            # noise of the bins raises the value and vanishes with more rows, so the number of rows is not computed from it
             note = f"counted from {found.centre:.4f}, the value without the noise of its bins"
     sign = {"maximum": "≤", "minimum": "≥", "no_worse": "no worse than the baseline +"}[kind]
     name = f"{metric} {sign} {limit:g}"
@@ -243,10 +252,10 @@ def _line(kind: str, metric: str, limit: float, found: Bounds, *, alpha: float) 
 
 
 def _rows_to_decide(found: Bounds, limit: float, *, alpha: float) -> int | None:
-    """Return after how many more rows, added to these, the bounds leave the limit with probability .8; None for too many.
+    """Return how many further rows lead to a decision with probability .8, or None if they are too many.
 
-    With n rows seen and m more, the truth is N(centre, s²) by what was seen; the centre of all n + m rows is then
-    N(centre, s² m / (n + m)), and its bounds are closer by √(n / (n + m)).
+    Given n rows, the truth is about N(centre, s²). After m more rows the new centre is N(centre, s² m / (n + m)), and the bounds
+    are closer to it by the factor √(n / (n + m)).
     """
     from scipy.special import ndtr, ndtri
 
@@ -263,9 +272,9 @@ def _rows_to_decide(found: Bounds, limit: float, *, alpha: float) -> int | None:
 
 
 def _worst(metric: str, parts: Mapping[str, Data], *, alpha: float) -> Bounds:
-    """Return the worst value over groups; to fail, one group is tested at α / groups, to pass, every group at α."""
+    """Return the worst value over groups; failing tests each group at α / groups, passing tests every group at α."""
     pick, near, far = (max, "low", "high") if metric in SMALLER else (min, "high", "low")
-    # one bad group is enough to fail, so m groups share α; passing claims something of all, each at α (intersection–union)
+    # one bad group suffices to fail, so m groups share α; passing is a claim about all groups, each tested at α (intersection–union)
     wide = {name: metric_bounds(metric, part, alpha=alpha / len(parts)) for name, part in parts.items()}
     each = {name: metric_bounds(metric, part, alpha=alpha) for name, part in parts.items()}
     worst = pick(wide, key=lambda name: wide[name].value)
@@ -278,7 +287,7 @@ def _worst(metric: str, parts: Mapping[str, Data], *, alpha: float) -> Bounds:
 
 
 def _rows_of_groups(data: Data, features: Sequence[str] | Mapping[str, Any]) -> dict[str, Data]:
-    """Return "column = value" → the rows, for every category or bin of every column."""
+    """Return the rows of every category or bin of every column, by the name "column = value"."""
     found = groups_of(feature_columns(data, features), depth=1, bins=_BINS, weights=None)
     return {f"{column} = {value}": data[torch.from_numpy(at)] for ((column, value),), at in found}
 
@@ -310,13 +319,13 @@ def _change(metric: str, data: Data, baseline: Data, *, alpha: float) -> Bounds:
     if metric == "nll":
         return _change_of_log_loss(data, baseline, alpha=alpha)
     if metric not in _MEANS:
-        # two intervals at α / 2 each: the difference of their ends is missed with at most α
+        # two intervals at α / 2 each, so that the difference of their ends is violated with probability at most α
         new, old = (metric_bounds(metric, rows, alpha=alpha / 2) for rows in (data, baseline))
         return Bounds(new.value - old.value, new.low - old.high, new.high - old.low, new.centre - old.centre, len(data))
     sign, reach = 1 if metric in SMALLER else -1, 2.0 if metric == "brier" else 1.0
     rows = sign * (_rows_of_mean(metric, data) - _rows_of_mean(metric, baseline))
     mean = float(rows.mean())
-    # of few rows that differ the variance may be that of none
+    # if few rows differ, the estimated variance may be far too small
     if (rows != 0).sum() >= FEWEST_COMPARED and scarce_errors(data, baseline) is None:
         test = paired_test(torch.from_numpy(rows), level=1 - 2 * alpha)
         return Bounds(mean, test.low, test.high, mean, len(data))
@@ -324,7 +333,7 @@ def _change(metric: str, data: Data, baseline: Data, *, alpha: float) -> Bounds:
 
 
 def _change_of_log_loss(new: Data, old: Data, *, alpha: float) -> Bounds:
-    """Return how much larger the mean log-loss is than the old model's, with bounds by Student's t where errors are enough."""
+    """Return the increase of the mean log-loss over the old model, with Student's t bounds if there are enough errors."""
     new, old = (require_predictions(model, what="a log-loss") for model in (new, old))
     losses = torch.stack([model.nll.cpu().double() for model in (new, old)])
     if bool((infinite := ~torch.isfinite(losses)).any()):
@@ -334,12 +343,12 @@ def _change_of_log_loss(new: Data, old: Data, *, alpha: float) -> Bounds:
     scarce = scarce_errors(new, old, loss=NLL().of_labels) if bool((difference != 0).any()) else (0.0, n)
     if scarce:
         seen, enough = scarce
-        note = f"{FEWEST_COMPARED} wrong decisions that tell log-losses apart are needed, {math.floor(seen)} were seen"
+        note = f"{FEWEST_COMPARED} wrong decisions with different log-losses are needed, {math.floor(seen)} were seen"
         low, high = -math.inf, math.inf
-        # rows that were not seen are taken to change no more than the largest loss that any label of these rows would have
+        # assume that no unseen row changes by more than the largest loss of any label of these rows
         reach = max(-float(model.log_probs.min()) for model in (new, old))
         if reach < _WIDEST:
-            note += f"; no row is taken to change by more than {reach:.3g}"
+            note += f"; this assumes that no row changes by more than {reach:.3g}"
             low, high = mean_ends(difference.numpy(), low=-reach, high=reach, alpha=alpha)
         return Bounds(change, low, high, change, n, max(enough - n, 1), note)
     error = _expected_error(new, old, change)
@@ -348,15 +357,15 @@ def _change_of_log_loss(new: Data, old: Data, *, alpha: float) -> Bounds:
 
 
 def _expected_error(new: Predictions, old: Predictions, mean: float) -> float:
-    """Return the larger of the standard errors of the ``mean`` change in log-loss that both models' probabilities foresee.
+    """Return the standard error of the ``mean`` change in log-loss that the models' probabilities predict (the larger of both).
 
-    Where a sample holds few of the largest changes the error seen is too small, and the sharper model passes too often.
+    If a sample contains few of the largest changes, the observed error is too small and the sharper model passes too often.
     """
     squares = torch.zeros(2, dtype=torch.float64)
     for rows in row_chunks(len(new), new.classes):
         logs = torch.stack([model[rows].log_probs.double().cpu() for model in (new, old)])
         change_of = logs[1] - logs[0] - mean
-        # a label of probability 0 is not expected
+        # a label of probability 0 contributes nothing to the expectation
         squares += (logs.exp() * torch.where(change_of.isfinite(), change_of, 0.0).square()).sum(dim=(1, 2))
     return math.sqrt(float(squares.max())) / len(new)
 
@@ -369,7 +378,7 @@ def _rows_of_mean(metric: str, data: Data) -> Floats:
 def _pairs_of_metric(metric: str, data: Data) -> Pairs:
     """Return the pairs of the decisions, or of the event: the second of two classes."""
     if metric == "ece":
-        # of an event every probability from 0 to 1 counts, of a decision its confidence
+        # an event has probabilities from 0 to 1, a decision has its confidence
         return data.top_label()
     if isinstance(data, Predictions) and data.classes == 2:
         return data.one_vs_rest(1)
@@ -383,6 +392,6 @@ def _centre(pairs: Pairs) -> float:
     binning, x = EqualWidth(15), (pairs.p - pairs.y).cpu().double().numpy()
     index = binning.assign(pairs.p.cpu()).numpy()
     count, total, squares = (np.bincount(index, weights) for weights in (None, x, x * x))
-    # |Σ x|² is too large by Σ x² − (Σ x)² / n on average; where nothing is left the bin has no gap to show
+    # |Σ x|² is too large by Σ x² − (Σ x)² / n on average; a bin with nothing left shows no gap
     variance = np.maximum(squares - total**2 / np.maximum(count, 1), 0)
     return float(np.sqrt(np.maximum(total**2 - variance, 0)).sum() / len(x))

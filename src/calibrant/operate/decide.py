@@ -1,4 +1,4 @@
-"""Decisions by cost: the action with the lowest expected cost."""
+"""Decision rules that choose the action with the lowest expected cost."""
 
 from typing import Any
 
@@ -19,9 +19,9 @@ _ALPHA = 0.025  # error probability of each bound
 
 
 class CostRule(nn.Module):
-    """Chooses the action a with the lowest expected cost Σ_k p_k costs[k, a]. Made by ``thresholds``.
+    """Chooses the action a with the lowest expected cost Σ_k p_k costs[k, a]; made by ``thresholds``.
 
-    Of actions with equal cost it takes the first, and abstains only if that is strictly cheaper. ``forward`` takes calibrated
+    Among actions of equal cost it chooses the first, and it abstains only if that is strictly cheaper. ``forward`` takes calibrated
     logits (N, K) and returns actions (N,) int64, −1 for abstaining, so that ``torch.nn.Sequential(model, calibrator, rule)`` can
     be deployed and exported.
 
@@ -50,9 +50,9 @@ class CostRule(nn.Module):
         """
         if self.table.shape == (2, 2):
             (c00, c01), (c10, c11) = self.costs
-            miss, alarm = c10 - c11, c01 - c00  # what the wrong action costs more than the right one, for either class
+            miss, alarm = c10 - c11, c01 - c00  # additional cost of the wrong action, for either class
             if min(miss, alarm) > 0:
-                # Elkan's eq. 2: both actions cost the same where p (c10 − c11) = (1 − p) (c01 − c00)
+                # Elkan's eq. 2: both actions cost the same if p (c10 − c11) = (1 − p) (c01 − c00)
                 return alarm / (miss + alarm)
         raise InputError(
             "only two classes and two actions, each better for its own class, have a threshold; use decide"
@@ -72,14 +72,14 @@ class CostRule(nn.Module):
         """Return the mean cost of the decisions on labelled rows, with finite-sample 95 % bounds.
 
         Args:
-            predictions: Labelled and calibrated, of independent rows on which no calibrator was fitted.
+            predictions: Labelled, calibrated predictions of independent rows on which no calibrator was fitted.
 
         Raises:
             InputError: If the rows are not labelled and independent.
         """
         rows = require_classes(predictions, what="expected_cost")
         taken = self._expected(rows.logits).argmin(dim=1).cpu()
-        # costs are bounded by the table, so that the bounds of a mean hold at every number of rows
+        # the table bounds the costs, so the bounds on a mean are valid for every number of rows
         paid = np.asarray(self.table.cpu()[rows.require_labels().cpu(), taken].numpy())
         mean = float(paid.mean())
         low, high = float(self.table.min()), float(self.table.max())
@@ -87,7 +87,7 @@ class CostRule(nn.Module):
         return Line("cost per row", mean, min(ends[0], mean), max(ends[1], mean), len(paid))
 
     def foreseen_cost(self, predictions: Predictions) -> float:
-        """Return the mean cost of the decisions expected by calibrated probabilities of independent rows, without labels."""
+        """Return the mean cost of the decisions that calibrated probabilities predict; labels are not needed."""
         rows = require_classes(predictions, what="foreseen_cost", labelled=False)
         return float(self._expected(rows.logits).amin(dim=1).mean())
 

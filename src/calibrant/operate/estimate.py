@@ -41,10 +41,10 @@ Floats = NDArray[np.float64]
 
 _Z = 1.959963984540054
 _A_KNOT, _MAX_KNOTS = 100, 30  # reference rows between knots; largest number of pieces
-_FEWEST = 50  # reference rows
-_OUTSIDE = 0.2  # largest fraction of the window whose confidence no reference row reaches
-_A_LINE = 20  # reference rows of a decision, below which its residual is taken as constant
-_MAX_CLASSES = 200  # for a confusion matrix
+_FEWEST = 50  # smallest number of reference rows
+_OUTSIDE = 0.2  # largest fraction of the window with confidences outside those of the reference
+_A_LINE = 20  # with fewer reference rows of a decision, its residual is assumed constant
+_MAX_CLASSES = 200  # largest number of classes for a confusion matrix
 _NOTICED = 0.05
 _NEAR = 1.01  # ratio of two temperatures, for a derivative
 ASSUMED = (
@@ -66,7 +66,7 @@ class Figure:
         variance: (N,) Var(f | x).
         change: (N,) derivative of e by the logarithm of the temperature.
         seen: (N,) f(x, y) of labelled rows, or None.
-        event: (N,) the mean square of how far an unlikely label moves f.
+        event: (N,) the mean squared change of f that an unlikely label causes.
     """
 
     expected: Floats
@@ -81,15 +81,15 @@ class Estimate:
     """Estimated performance on the window's rows, with 95 % intervals for the values that their labels will give.
 
     Args:
-        lines: The accuracy, the confidence − accuracy (overconfidence is positive), and the log-loss in nats; without the log-loss if a
-            label of the reference has probability 0, or any label of the window beside a reference.
+        lines: The accuracy, confidence − accuracy (positive if over-confident), and the log-loss in nats. The log-loss is missing
+            if a label of the reference or, with a reference, any possible label of the window has probability 0.
         rows: Number of rows of the window.
         reference_rows: Number of labelled reference rows; 0 without a reference.
         confusion: (K, K) fractions of rows by decision and label; None for more than 200 classes.
-        confusion_low: (K, K) lower ends.
-        confusion_high: (K, K) upper ends.
-        moved_p: p-value of scores that are distributed as in the reference: twice the smaller one of confidences (Kolmogorov–Smirnov)
-            and decisions (χ²); None without a reference.
+        confusion_low: (K, K) lower ends of their 95 % intervals.
+        confusion_high: (K, K) upper ends of their 95 % intervals.
+        moved_p: p-value for the hypothesis that scores are distributed as in the reference: twice the smaller p-value of a
+            Kolmogorov–Smirnov test of confidences and a χ² test of decisions; None without a reference.
     """
 
     lines: tuple[Line, ...]
@@ -119,7 +119,7 @@ class Estimate:
 
     @property
     def moved(self) -> bool:
-        """Whether the scores are distributed otherwise than in the reference, at 5 %."""
+        """Whether the distribution of the scores differs from that of the reference, at the 5 % level."""
         return self.moved_p is not None and self.moved_p <= _NOTICED
 
     def plain(self) -> dict[str, Any]:
@@ -132,7 +132,9 @@ class Estimate:
         if self.nll is None:
             lines.append("log-loss: not estimated, since some labels have probability 0, at which it is infinite")
         if self.moved_p is None:
-            lines.append("Without a reference the probabilities are taken to be right: intervals count chance alone.")
+            lines.append(
+                "Without a reference the probabilities are assumed to be calibrated; intervals include chance only."
+            )
         else:
             lines.append(f"scores: {'moved' if self.moved else 'as before'} (p = {self.moved_p:.3g})")
         return "\n".join([*lines, *([SHIFTED] if self.moved else []), ASSUMED])
@@ -141,19 +143,24 @@ class Estimate:
 def estimate(
     predictions: Predictions, calibrator: Calibrator | None = None, *, reference: Predictions | None = None
 ) -> Estimate:
-    """Return estimated accuracy, log-loss and confusion matrix of rows without labels.
+    """Estimate accuracy, log-loss and confusion matrix of rows without labels.
 
-    Valid if rows with equal scores have labels as before: features may shift (covariate shift), but P(label | scores) may not.
+    The estimates are valid if P(label | scores) is the same as in the reference. The distribution of the features may have changed
+    (covariate shift).
 
     Args:
-        predictions: Of independent rows without weights; labels are not read. Calibrated, or with ``calibrator`` before calibration.
-        calibrator: Fitted, applied to both; None for predictions that are calibrated.
-        reference: At least 50 labelled, independent rows of the same model; they may be those that the calibrator was fitted on. None
-            takes the probabilities to be right.
+        predictions: Predictions of independent rows without weights; labels are ignored. They are calibrated, or not yet calibrated
+            if ``calibrator`` is given.
+        calibrator: A fitted calibrator to apply to ``predictions`` and ``reference``; None if they are calibrated.
+        reference: At least 50 labelled, independent rows of the same model; the calibrator may have been fitted on them. With None
+            the probabilities are assumed to be calibrated.
+
+    Returns:
+        The estimates with 95 % intervals.
 
     Raises:
-        InputError: For predictions of another kind, weighted or dependent rows, another number of classes, or a window of which more
-            than a fifth has confidences outside those of the reference.
+        InputError: If predictions are of another kind, rows are weighted or dependent, the numbers of classes differ, or more than
+            a fifth of the rows have confidences outside those of the reference.
 
     Examples:
         >>> from calibrant import Predictions
@@ -178,7 +185,7 @@ def estimate(
             raise InputError(
                 f"estimate needs a reference of at least {_FEWEST} rows of {window.classes} classes, not {len(known)} of {known.classes}"
             )
-        # the basis uses the scores of one calibrator for window and reference; only the residuals are out-of-fold
+        # window and reference use the same calibrator's scores for the basis; only the residuals are out-of-fold
         scores, own = (row_confidence(data).cpu().numpy() for data in (window, same))
         basis, moved, temperature = _hats(scores, own), _moved(window, same), temperature_of(known)
     n, confidence = len(window), float(row_confidence(window).mean())
@@ -190,7 +197,7 @@ def estimate(
         Line("accuracy", value, low, high, n),
         Line("confidence − accuracy", confidence - value, confidence - high, confidence - low, n),
     ]
-    # a reference of finite loss does not exclude an infinite one where the window gives some label the probability 0
+    # even if the reference has a finite loss, the window's is infinite if a label of probability 0 occurs
     if known is None or not bool(torch.isinf(known.nll).any() | torch.isinf(row_log_probs(window)).any()):
         lost = projected(loss(window, temperature), None if known is None else loss(known, temperature), basis)
         value, low, high = (max(0.0, x) for x in lost)
@@ -207,7 +214,7 @@ def _calibrated(data: Predictions, calibrator: Calibrator | None) -> Predictions
 
 
 def _out_of_fold(reference: Predictions, calibrator: Calibrator | None) -> Predictions:
-    """Return the calibrated reference; rows the calibrator was fitted on are calibrated out of fold, to avoid optimism."""
+    """Return the calibrated reference; rows that the calibrator was fitted on are calibrated out of fold."""
     if calibrator is None:
         return reference
     require_source(calibrator)
@@ -229,13 +236,13 @@ def _moved(window: Predictions, reference: Predictions) -> float:
 
 
 def _hats(window: Floats, reference: Floats) -> tuple[Floats, Floats]:
-    """Return piecewise linear hats of the scores ``window`` (N,) and ``reference`` (M,): (N, B) and (M, B), rows of sum 1.
+    """Return a piecewise linear basis at the scores ``window`` (N,) and ``reference`` (M,): (N, B) and (M, B) with row sums 1.
 
     Raises:
         InputError: If too many of the window's scores lie outside those of the reference.
     """
     pieces = int(np.clip(len(reference) // _A_KNOT, 1, _MAX_KNOTS))
-    # quantiles that are scores themselves; equal scores differ by rounding only
+    # quantiles that are observed scores, rounded because equal scores can differ in the last digits
     knots = np.unique(np.quantile(reference, np.linspace(0, 1, pieces + 1), method="lower").round(9))
     outside = float(((window < knots[0] - 1e-6) | (window > knots[-1] + 1e-6)).mean())
     if outside > _OUTSIDE:
@@ -258,7 +265,7 @@ def projected(
     Args:
         window: f of the rows without labels.
         reference: f of labelled rows; None assumes that the probabilities are calibrated.
-        basis: Hats of both.
+        basis: The basis of ``_hats`` at the scores of both.
     """
     n = len(window.expected)
     mean, chance, of_reference = float(window.expected.mean()), float(window.variance.mean()), 0.0
@@ -269,16 +276,16 @@ def projected(
         rows, residual = hats.sum(axis=0), reference.seen - reference.expected
         inverse = np.linalg.pinv(design.T @ design, rcond=1e-10, hermitian=True)
         fit = inverse @ (design.T @ residual)
-        # residuals are small where the fit follows them: the leverage says by how much
+        # the fit makes residuals too small; the leverage says by how much
         leverage = ((design @ inverse) * design).sum(axis=1).clip(max=1 - 1e-9)
         squares = (residual - design @ fit) ** 2 / (1 - leverage)
-        # hats may have no errors by chance: one unlikely label more keeps their variance above 0, placed where it would count
+        # a piece may contain no errors by chance; one additional unlikely label keeps its variance above 0
         event = hats.T @ np.broadcast_to(reference.event, residual.shape) / rows
         added = share * event / max(float(share @ event), 1e-300) * event
         meat = (design * squares[:, None]).T @ design + np.diag(np.append(added, 0.0))
         weight = inverse @ mean_row
         mean, of_reference = mean + float(mean_row @ fit), float(weight @ meat @ weight)
-        # over-confident probabilities promise too little variance of the labels
+        # over-confident probabilities imply too small a variance of the labels
         chance = max(chance, float(share @ ((hats.T @ squares + added) / rows)))
     half = _Z * math.sqrt(chance / n + of_reference)
     return mean, mean - half, mean + half
@@ -317,7 +324,7 @@ def confusion_of(
 ) -> tuple[Floats, Floats, Floats]:
     """Return the expected fractions (K, K) of rows by decision and label, and both ends of their 95 % intervals.
 
-    Among rows decided as class j the reference corrects the probability of each class k, by a line in the confidence.
+    Among rows decided as class j, the reference corrects the probability of each class k by a linear function of the confidence.
     """
     classes, n = window.classes, len(window)
     # Σ p and Σ p (1 − p) of the rows decided as j: mean and variance of their count of each label
@@ -326,13 +333,13 @@ def confusion_of(
     if reference is not None:
         counts, centres = zip(*(_decision_columns(data) for data in (window, reference)), strict=True)
         share, rows = counts[0][:, None] / n, np.maximum(counts[1], 1)[:, None]
-        # what the labelled rows decided as j add to the probabilities
+        # how the labelled rows decided as j correct the probabilities
         hits = torch.nn.functional.one_hot(reference.require_labels().cpu(), classes).numpy()
         residual = hits - torch.softmax(row_log_probs(reference) / temperature, dim=1).numpy()
         total, squares = _by_decision(reference, residual), _by_decision(reference, residual**2)
         away = (row_confidence(reference).cpu().numpy() - centres[1][reference.predicted.cpu().numpy()])[:, None]
         spread = _by_decision(reference, away**2)
-        # of few rows or equal confidences a slope is not known, and the mean is taken
+        # few rows or equal confidences do not determine a slope, so the mean is used
         known = (rows >= _A_LINE) & (spread > 1e-9 * rows)
         slope = np.where(known, _by_decision(reference, away * residual) / np.where(known, spread, 1.0), 0.0)
         moved = np.where(known, (centres[0] - centres[1])[:, None], 0.0)
@@ -345,7 +352,7 @@ def confusion_of(
 
 
 def _by_decision(data: Predictions, rows: Floats) -> Floats:
-    """Return the sums (K, C) of ``rows`` (N, C) over those decided as each class."""
+    """Return the sums (K, C) of ``rows`` (N, C) over the rows decided as each class."""
     sums = torch.zeros(data.classes, rows.shape[1], dtype=torch.float64)
     return np.asarray(sums.index_add(0, data.predicted.cpu(), torch.from_numpy(rows)).numpy())
 

@@ -1,14 +1,16 @@
-"""Anytime-valid evidence that P(outcome | scores) has changed since the reference, whatever the scores do.
+"""Anytime-valid evidence that P(outcome | scores) has changed since the reference, even if the distribution of scores changes.
 
-Watched are the events "the decision is right" and, of up to 50 classes, "class k is true", each with its probability p after the
-temperature of the reference: of a model that is over-confident in all classes alike, p then says all that the scores say. In bins of
-p the reference has log-odds a + c ℓ(p) + v_b, and its likelihood is the posterior π_b of v_b around its estimate. Without a change the
-rows of a bin have the probability ∫ π_b L, so that neither an error of the reference's probabilities nor scores that move from
-bin to bin are evidence. If all v_b moved by u (a shift) or by u d_b (a slope) at some time, the rows before it have ∫ π_b L, and
-those after it the same with π_b moved, averaged over a prior of u. The likelihood ratio, averaged over the time of change with
-fixed weights, is a martingale if nothing has changed, in any order of the rows. So the probability that it ever exceeds 1/α is at
-most α (Ville 1939), including the uncertainty of the reference. log L is a sum over rows, stored at 16 Chebyshev nodes: sums of
-parts can be added, and interpolation to any v is accurate to 1e-8 per row.
+The monitored events are "the decision is correct" and, for up to 50 classes, "class k is true". Each has a probability p, computed
+after the reference's temperature. The reference models the log-odds of the event as a + c ℓ(p) + v_b in bins b of p, where ℓ(p) is
+the log-odds of p, and π_b is the posterior of v_b.
+
+Without a change, the rows of a bin have the likelihood ∫ π_b L. So neither errors of the reference's probabilities nor scores that
+move to other bins count as evidence. With a change, all v_b move by u (a shift) or by u d_b (a slope) at some time; later rows have
+the likelihood with π_b moved, averaged over a prior of u. The likelihood ratio, averaged over the time of change with fixed weights,
+is a martingale if nothing has changed, in any order of the rows. So the probability that it ever exceeds 1/α is at most α (Ville
+1939), including the uncertainty of the reference.
+
+log L is a sum over rows, stored at 16 Chebyshev nodes: sums of parts can be added, and interpolation is accurate to 1e-8 per row.
 """
 
 import math
@@ -27,14 +29,14 @@ Floats = NDArray[np.float64]
 CLASSES = 50  # with more classes, single classes are not monitored
 NODES, REACH = 16, 2.0  # largest |v|, in log-odds
 _A_BIN, _MAX_BINS, _STEPS = 50, 10, 40  # rows in a bin; bins; Newton steps to its offset
-_HALF = 0.5  # of an event more than were seen: a bin without any has a finite log-odds
-_LARGEST = 12.0  # log-odds are clipped to this, so that a single row cannot decide
+_HALF = 0.5  # half an event is added, so that a bin without events has finite log-odds
+_LARGEST = 12.0  # log-odds are clipped to ± this, so that a single row cannot decide
 _STEP = 0.025
 _GRID = np.arange(-80, 81) * _STEP  # of v
 _MOVES = np.arange(-24, 25) * 2  # of u, in steps of the grid: ±1.2
 _JUMP, _SPREAD = 0.4, 0.25  # mean, in either direction, and standard deviation of u
-_OVERCONFIDENT = 0.7  # prior probability of a change towards overconfidence, which is the common case
-_SHIFT, _SLOPE, _OF_CLASSES = 0.42, 0.21, 0.37  # prior weights of what is watched
+_OVERCONFIDENT = 0.7  # prior probability that a change is towards overconfidence, the common case
+_SHIFT, _SLOPE, _OF_CLASSES = 0.42, 0.21, 0.37  # prior weights of the kinds of change
 
 
 def _interpolation() -> Floats:
@@ -49,7 +51,7 @@ _TO_GRID = _interpolation()
 
 
 def events_of(data: Data, *, temperature: float) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return the probabilities (N, E) of the events that are watched, at this temperature, and whether they happened."""
+    """Return the probabilities (N, E) of the monitored events at this temperature, and whether they happened (N, E)."""
     right = data.correct.cpu().numpy()[:, None]
     if not isinstance(data, Predictions):
         return data.p.cpu().double().numpy()[:, None], right
@@ -61,13 +63,13 @@ def events_of(data: Data, *, temperature: float) -> tuple[Floats, NDArray[np.boo
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """The log-odds of each event in the reference: a line in those of its probability, and offsets in bins of them.
+    """The log-odds of each event in the reference: a linear function of the log-odds of p, plus an offset in each bin.
 
     Args:
-        edges: (E, B − 1) between the bins; infinite beyond the last of an event with fewer.
+        edges: (E, B − 1) edges between the bins; infinite after the last bin of an event with fewer bins.
         lines: (E, 2) a and c.
         offsets: (E, B) v_b.
-        slope: (B,) d_b, by which a change of slope moves the bins of the confidence: half of the log-odds there.
+        slope: (B,) d_b, half the log-odds in each bin of the confidence, by which a change of slope moves it.
         sums: (E, B, 16) log L(v) − log L(v_b) of the reference at the nodes v − v_b.
     """
 
@@ -85,7 +87,7 @@ class Curves:
         edges, lines, offsets = np.full((events, bins - 1), np.inf), np.zeros((events, 2)), np.zeros((events, bins))
         log_odds = _log_odds_of_events(p)
         for e in range(events):
-            # half of the bins by rows, half by what they tell of the event: most rows are surely of another class
+            # bins by the number of rows and by their variance in equal parts, since most rows surely belong to another class
             variance = p[:, e] * (1 - p[:, e])
             own = stratum_edges(log_odds[:, e], bins=bins, weight=1 / rows + variance / max(variance.sum(), 1e-300))
             edges[e, : len(own)] = own
@@ -98,7 +100,7 @@ class Curves:
         return replace(found, slope=centre / 2, sums=found.gather(p, happened))
 
     def at(self, e: int, log_odds: Floats) -> tuple[NDArray[np.int64], Floats]:
-        """Return the bin (N,) of each row's log-odds (N,) of event ``e``, and the log-odds (N,) that the reference has there."""
+        """Return the bin (N,) of each row's log-odds (N,) of event ``e``, and the reference's log-odds (N,) in that bin."""
         index = np.searchsorted(self.edges[e], log_odds)
         return index, self.lines[e, 0] + self.lines[e, 1] * log_odds + self.offsets[e, index]
 
@@ -116,7 +118,7 @@ class Curves:
         return sums
 
     def expected(self, p: Floats) -> float:
-        """Return Σ over rows of the probability that the decision is right, as the reference has it."""
+        """Return the sum over rows of the reference's probability that the decision is correct."""
         return float((1 / (1 + np.exp(-self.at(0, _log_odds_of_events(p[:, 0]))[1]))).sum())
 
 
@@ -132,9 +134,9 @@ def _fitted_line(log_odds: Floats, happened: NDArray[np.bool_]) -> Floats:
 
 
 def _offsets(index: NDArray[np.int64], log_odds: Floats, happened: NDArray[np.bool_], bins: int) -> Floats:
-    """Return the v_b (B,) at which Σ σ(ℓ + v_b) is the number of events, shrunk by half of an event more of either kind."""
+    """Return the v_b (B,) at which Σ σ(ℓ + v_b) is the number of events, after adding half an event of either kind."""
     count, hits, total = (np.bincount(index, each, bins) for each in (None, happened, 1 / (1 + np.exp(-log_odds))))
-    # what is not seen keeps the rate that the probabilities say, if they expect less than half of an event
+    # add at most the number of events that the probabilities predict, so that a bin without data keeps its rate
     more, less = np.minimum(_HALF, total), np.minimum(_HALF, count - total)
     wanted, v = count * (hits + more) / np.maximum(count + more + less, 1e-300), np.zeros(bins)
     for _ in range(_STEPS):  # the likelihood is concave, and a step of at most 1 cannot overshoot far
@@ -154,8 +156,8 @@ class ChangeEvidence:
     """Evidence for a change of each event.
 
     Args:
-        logs: "shift", "slope", "class 0", … → log evidence.
-        log: Log of their weighted mean, which decides.
+        logs: Log evidence of "shift", "slope", "class 0" ….
+        log: Logarithm of the weighted mean of all evidence, which decides.
         start: Index of the block at which the change most likely began.
     """
 
@@ -168,11 +170,11 @@ def since_change(curves: Curves, blocks: Floats, weights: Floats) -> ChangeEvide
     """Return the evidence that something changed at the start of some block.
 
     Args:
-        curves: Of the reference.
+        curves: The curves of the reference.
         blocks: (T, E, B, 16) sums of ``gather`` over each block, in order of time.
         weights: (T,) prior probability that the change began with each block; they sum to at most 1.
     """
-    after = np.cumsum(blocks[::-1], axis=0)[::-1]  # from each block on; the sums of all blocks less these are before
+    after = np.cumsum(blocks[::-1], axis=0)[::-1]  # sums from each block on; the rest of the total is before it
     posterior = np.exp(_normal(curves.sums @ _TO_GRID))  # (E, B, G)
     classes, still = len(posterior) - 1, np.zeros_like(curves.slope)
     down = np.array([_OVERCONFIDENT] + [0.5] * classes)  # a class becomes rarer as easily as more frequent
@@ -198,7 +200,7 @@ def _averaged(sums: Floats, posterior: Floats, direction: Floats, down: Floats) 
     ``down`` (E,) is the prior probability that u is negative.
     """
     u = _MOVES * _STEP
-    # two normals, ``_JUMP`` below and above
+    # two normal distributions, centred at −_JUMP and _JUMP
     sides = [-((u + jump) ** 2) / (2 * _SPREAD**2) for jump in (_JUMP, -_JUMP)]
     prior = _normal(np.logaddexp(np.log(down)[:, None] + sides[0], np.log(1 - down)[:, None] + sides[1]))
     moves = (

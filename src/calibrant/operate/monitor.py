@@ -96,15 +96,15 @@ class Status:
 
 
 class Monitor:
-    """Tests sequentially, as labels arrive, whether calibration has changed since the reference, and raises an alarm if so.
+    """Tests sequentially, as labels arrive, whether calibration has changed since a reference, and raises an alarm if it has.
 
-    The probability that a monitor ever raises a false alarm is at most 5 %, however often it is updated and read. No change means
-    that the decision of a given confidence is as often right as in the reference, and a class of a given probability as often
-    true, whether calibrated there or not: scores may move. The uncertainty of a reference of few rows is included. If no rows but
-    those of the fit have labels, start with ``from_fit``.
+    The probability that a monitor ever raises a false alarm is at most 5 %, however often it is updated and read. "No change" means
+    that decisions with a given confidence are correct as often as in the reference, and classes with a given probability occur as
+    often, whether or not the reference is calibrated. The distribution of scores may change. The uncertainty of a small reference
+    is included. If only the rows of the fit have labels, start with ``from_fit``.
 
     Args:
-        reference: At least 50 labelled, calibrated predictions that the calibrator was not fitted on.
+        reference: At least 50 labelled, calibrated predictions for rows on which the calibrator was not fitted.
 
     Examples:
         >>> from calibrant import Predictions
@@ -132,7 +132,7 @@ class Monitor:
         self._start(reference)
 
     def _start(self, reference: Data, probs: Floats | None = None) -> None:
-        """Begin with the labelled rows of the reference; ``probs`` (N, K + 1) stand for their own, with a temperature of 1."""
+        """Initialise from the labelled reference; ``probs`` (N, K + 1), if given, replace its probabilities, with temperature 1."""
         if len(reference) < _FEWEST:
             raise InputError(f"a monitor needs at least {_FEWEST} reference rows, not {len(reference)}")
         temperature = temperature_of(reference) if probs is None else 1.0
@@ -146,15 +146,15 @@ class Monitor:
 
     @classmethod
     def from_fit(cls, calibrator: Calibrator, predictions: Predictions) -> Self:
-        """Return a monitor whose reference are the rows that ``calibrator`` was fitted on.
+        """Return a monitor whose reference is the data that ``calibrator`` was fitted on.
 
-        On these rows it is better than on new ones. So each fifth is calibrated by a fit on the others, and its rows lie in the bins of
-        the calibrator's own values of the same rank. Which confidences are high is decided by the noise of each fit, so that the slope
-        is not watched.
+        A calibrator performs better on these rows than on new ones. So each fifth is calibrated by a fit on the other rows, and its
+        rows are binned by the values of equal rank of the calibrator itself. The noise of these fits affects the order of confidences,
+        so a change of slope is not monitored.
 
         Args:
-            calibrator: Fitted on ``predictions``; ``update`` then takes rows calibrated by it.
-            predictions: Labelled, as they were given to its ``fit``: not calibrated.
+            calibrator: A calibrator fitted on ``predictions``; ``update`` then expects rows calibrated by it.
+            predictions: The labelled, uncalibrated predictions that were passed to ``fit``.
 
         Examples:
             >>> from calibrant import Predictions
@@ -165,7 +165,7 @@ class Monitor:
         """
         require_window(predictions, what="a monitor")
         require_source(calibrator)
-        predictions.calibrated_by(calibrator, allow_fit_rows=True)  # refuses one without a fit, or of other classes
+        predictions.calibrated_by(calibrator, allow_fit_rows=True)  # raises if it is unfitted or has other classes
         monitor = cls.__new__(cls)
         monitor._start(*matched_out_of_fold(calibrator, predictions))
         monitor._curves = replace(monitor._curves, slope=np.zeros_like(monitor._curves.slope))
@@ -175,7 +175,8 @@ class Monitor:
         """Add labelled rows and return the status.
 
         Args:
-            predictions: Labelled, calibrated as the reference, in order of time. A batch that was already added is refused.
+            predictions: Labelled predictions, calibrated like the reference and in order of time. A batch that was already added
+                raises an error.
 
         Raises:
             InputError: If the rows do not fit the reference; the state is then unchanged.
@@ -205,12 +206,12 @@ class Monitor:
         weight = _AT_ONCE
         if len(table):
             before, spent = float(table[:, _ROWS].sum()), float(table[:, _WEIGHT].sum())
-            # P(no change within r rows) = m / (m + r), whose median is m: the hazard falls as 1 / r, for changes on every scale
+            # P(no change within r rows) = m / (m + r) has median m; the hazard falls as 1 / r, for changes on every time scale
             later = _TYPICAL / (_TYPICAL + before), _TYPICAL / (_TYPICAL + before + max(count, _OPEN))
             weight = (1 - spent) * (1 - later[1] / later[0])
         self._table, self._sums = np.vstack([table, [*row, weight]]), np.concatenate([self._sums, sums[None]])
         if len(self._table) > _MAX_BLOCKS:
-            # the older half in pairs, within which no change can begin any more
+            # merge the older half in pairs; a change can no longer begin inside a pair
             end = len(table) // 4 * 2
             old, parts = self._table[:end].reshape(-1, 2, _WEIGHT + 1), self._sums[:end]
             merged = old.sum(axis=1)
@@ -265,7 +266,7 @@ class Monitor:
     def _evidence(self) -> ChangeEvidence:
         if not len(self._table):
             return ChangeEvidence({}, 0.0, 0)
-        # rounding must not make more than 1 of the prior
+        # rounding must not make the prior exceed 1
         weights = self._table[:, _WEIGHT] / max(1.0, self._table[:, _WEIGHT].sum())
         return since_change(self._curves, self._sums, weights)
 
@@ -312,7 +313,7 @@ def _classes_of(data: Data) -> int:
 
 
 def _hash(data: Data) -> str:
-    """Return a hash of a batch's scores and labels."""
+    """Return a hash of the scores and labels of a batch."""
     content = hashlib.blake2b(digest_size=8)
     for values in (data.logits if isinstance(data, Predictions) else data.p, data.labels, data.correct):
         if values is not None:

@@ -1,4 +1,4 @@
-"""Rows as ``operate`` needs them: independent, without weights, and, of a calibrator's own fit, calibrated out of fold."""
+"""Checks that rows are independent and unweighted, and calibrates the rows of a calibrator's fit out of fold."""
 
 import math
 
@@ -15,11 +15,11 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 
 Floats = NDArray[np.float64]
-FOLDS = 5  # of rows that a calibrator was fitted on
+FOLDS = 5  # number of folds for the rows that a calibrator was fitted on
 
 
 def require_window(data: Data, *, what: str, labelled: bool = True) -> Data:
-    """Return the rows of ``data`` if they are independent and count alike, and have labels where ``what`` needs them."""
+    """Return the rows of ``data`` if they are independent, unweighted and, unless ``labelled`` is false, labelled."""
     rows = require_independent(require_unweighted(require_rows(data, what=what), what=what))
     if labelled and isinstance(rows, Predictions):
         rows.require_labels()
@@ -37,7 +37,7 @@ def row_confidence(data: Data) -> Tensor:
     """Return the confidence (N,) float64 of the decisions, with the same operations as a deployed module."""
     if isinstance(data, Pairs) or data.given_probs is not None:
         return data.confidence.double()
-    # as ``Abstention.forward`` computes it: another order of operations could fall on the other side of a threshold
+    # computed like in ``Abstention.forward``, since rounding in another order could cross a threshold
     p = torch.softmax(data.logits.double(), dim=1)
     return p.gather(1, data.predicted[:, None])[:, 0]
 
@@ -52,12 +52,11 @@ def require_source(calibrator: Calibrator) -> None:
 
 
 def matched_out_of_fold(calibrator: Calibrator, data: Predictions) -> tuple[Predictions, Floats]:
-    """Return the fitting rows ``data``, each fifth calibrated by a fit of the same method on the others, to avoid optimism.
+    """Return the fitting rows ``data`` calibrated out of fold: each fifth by a fit of the same method on the other rows.
 
-    Also their probabilities (N, K + 1) on the scale of ``calibrator`` itself, that of the decision first: the value that has the
-    same rank among the calibrator's values on all rows as the other fit's has among its own. Fits of other rows are all higher or
-    lower by their noise, which goes against that of the rows left out: in bins of their values the rates would be those of single
-    fifths.
+    Also return their probabilities (N, K + 1) on the scale of ``calibrator`` itself, the decision's first: the value with the same
+    rank among the calibrator's values on all rows as the out-of-fold value has among those of its fit. Values of different fits
+    cannot be binned together, because each fit is shifted by noise that is opposite to that of the rows left out.
     """
     place = torch.arange(len(data), device=data.logits.device)
     folds = [place[place % FOLDS == fold] for fold in range(FOLDS)]
@@ -71,7 +70,7 @@ def matched_out_of_fold(calibrator: Calibrator, data: Predictions) -> tuple[Pred
         for k in range(own.shape[1]):
             ranked = np.sort(columns[:, k])
             ends = [np.searchsorted(ranked, columns[at, k], side) for side in ("left", "right")]
-            matched[at, k] = np.sort(own[:, k])[(ends[0] + ends[1] - 1) // 2]  # of equal values that in the middle
+            matched[at, k] = np.sort(own[:, k])[(ends[0] + ends[1] - 1) // 2]  # ties take the middle rank
     return Predictions.cat(parts)[torch.cat(folds).argsort()], matched
 
 
@@ -81,7 +80,7 @@ def row_log_probs(data: Predictions) -> Tensor:
 
 
 def temperature_of(reference: Data) -> float:
-    """Return the temperature of least log-loss on labelled rows, its logarithm with a standard normal prior; 1 for pairs."""
+    """Return the temperature of lowest log-loss on labelled rows, with a standard normal prior on log T; 1 for pairs."""
     if isinstance(reference, Pairs):
         return 1.0
     from scipy.optimize import minimize_scalar
@@ -96,16 +95,16 @@ def temperature_of(reference: Data) -> float:
 
 
 def columns_of(data: Predictions, temperature: float = 1.0) -> Floats:
-    """Return the probabilities (N, K + 1) of the decision and of the classes; equal ones but for rounding are equal."""
+    """Return the probabilities (N, K + 1) of the decision and of the classes, rounded so that equal values are identical."""
     p = torch.softmax(row_log_probs(data) / temperature, dim=1)
     own = p.gather(1, data.predicted.cpu()[:, None])
     return np.asarray(torch.cat([own, p], dim=1).numpy().round(9))
 
 
 def stratum_edges(values: Floats, *, bins: int, weight: Floats | None = None) -> Floats:
-    """Return the edges (≤ bins − 1,) of about equally full bins of ``values`` (N,), each midway between two that differ.
+    """Return the edges (≤ bins − 1,) of bins of ``values`` (N,) with about equal ``weight`` (N,).
 
-    Scores of few values then keep their bin whatever their last digit is. A bin is as full as the ``weight`` (N,) of its rows.
+    Each edge is midway between two different values, so that rounding in the last digit does not change a value's bin.
     """
     known = np.unique(np.round(values, 9))
     if len(known) < 2:

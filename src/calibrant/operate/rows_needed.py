@@ -1,4 +1,4 @@
-"""How many rows ``check`` needs for a limit on the ECE, by simulation."""
+"""Computes by simulation how many rows ``check`` needs for a limit on the ECE."""
 
 import math
 
@@ -30,25 +30,28 @@ def rows_needed(
     draws: int = 100,
     seed: int = 0,
 ) -> int:
-    """Return how many labelled rows ``check(maximum={"ece": ece})`` needs to reach the correct verdict, to a fifth.
+    """Return how many labelled rows ``check(maximum={"ece": ece})`` needs for the correct verdict, accurate to about a fifth.
 
-    Samples are drawn whose bound, and the distance of it from the truth that ``power`` of them keep, falls with the root of their
-    number of rows; the next samples have as many rows as that distance asks for.
+    Checks are simulated. The distance between bound and truth that a fraction ``power`` of them keeps shrinks with the square
+    root of the number of rows, which gives the number of rows of the next simulation.
 
     Args:
-        predictions: The distribution of their confidences is used (labels are not needed); None assumes confidences
+        predictions: Predictions whose distribution of confidences is used (labels are not needed); None assumes confidences
             distributed as Beta(5 a, 5 (1 − a)) with ``accuracy`` a.
         ece: The limit, in (0, 1).
         power: Probability of the correct verdict, in (0, 1).
-        accuracy: In (0, 1), if there are no predictions.
-        true_ece: The assumed ECE, in [0, 1): all confidences are too high by this much, as far as possible. Below the limit
+        accuracy: The assumed accuracy, in (0, 1), if there are no predictions.
+        true_ece: The assumed ECE, in [0, 1): all confidences are too high by this amount, as far as possible. Below the limit
             the correct verdict is "pass", above it "fail".
-        draws: Number of simulated checks per number of rows.
-        seed: Same seed, same number.
+        draws: Number of simulated checks per number of rows, ≥ 1.
+        seed: Seed of the simulation; the same seed gives the same number.
+
+    Returns:
+        The number of rows.
 
     Raises:
-        InputError: If both or neither of predictions and accuracy are given, the true ECE is the limit itself or cannot be reached,
-            or ten million rows are not enough.
+        InputError: If both or neither of ``predictions`` and ``accuracy`` are given, the true ECE equals the limit or is
+            impossible, or ten million rows are not enough.
 
     Examples:
         >>> 500 < rows_needed(accuracy=0.9, ece=0.05) < 1500
@@ -62,12 +65,12 @@ def rows_needed(
         size = min(max(rows, _SIMULATED[0]), _SIMULATED[1])
         samples = [_drawn_pairs(p, truth, size, rng) for _ in range(draws)]
         found = [interval(ECE(), sample, level=1 - 2 * DIRECTION) for sample in samples]
-        # how far the deciding bound lies from the truth, in ``power`` of the samples at most
+        # distance of the deciding bound from the truth
         far = [one.high - true_ece if true_ece < ece else true_ece - one.low for one in found]
         needed = size * (float(np.quantile(far, power)) / max(abs(ece - true_ece), _EQUAL)) ** 2
         if needed > _LARGEST:
             raise InputError(
-                f"{_LARGEST:,} rows do not tell a true ECE of {true_ece:g} from the limit {ece:g}; assume another"
+                f"{_LARGEST:,} rows cannot distinguish a true ECE of {true_ece:g} from the limit {ece:g}; assume another"
             )
         rows = max(1, math.ceil(needed))
     return rows
