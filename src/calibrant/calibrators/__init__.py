@@ -87,6 +87,7 @@ def load(path: str | os.PathLike[str], *, classes: Sequence[type[Calibrator]] = 
 
     Examples:
         >>> import torch
+        >>> from calibrant.calibrators import TemperatureScaling
         >>> fitted = TemperatureScaling().fit(torch.tensor([[2.0, 0.0]] * 10), [0] * 8 + [1] * 2)
         >>> fitted.save("calibrator.safetensors")
         >>> load("calibrator.safetensors").temperature == fitted.temperature

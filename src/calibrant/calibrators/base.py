@@ -1,6 +1,6 @@
-"""The base of all calibrators: what is fitted is checked, logits go in and logits come out, and what was learned is saved.
+"""The base classes of calibrators, which map logits to logits, check their input, and can be saved.
 
-A calibrator holds its arguments as attributes of their names and what it learned in buffers; it never holds the model.
+A calibrator keeps its arguments as attributes and what it learned in buffers; it never contains the model.
 """
 
 import inspect
@@ -28,22 +28,24 @@ from calibrant.data.record import Features, fitting_weights, require_positive
 from calibrant.errors import NotFittedError
 from calibrant.rows import Batch, MemoryRows, RowSource
 
-_CERTAIN = 1e20  # log-odds that are certainty in every precision, and leave room in 32 bits for temperatures, matrices and sums
+_CERTAIN = (
+    1e20  # log-odds that mean certainty in every precision, small enough that 32-bit products and sums do not overflow
+)
 
 
 class Learned(nn.Module, ABC):
     """A module that is fitted on validation data and saved as one file."""
 
     multi_label: ClassVar[bool] = False  # several labels per row, each with its own probability
-    class_names: tuple[str, ...] = ()  # of the fitting rows, in order, if they are known
+    class_names: tuple[str, ...] = ()  # class names in the data of the fit, in order, if they are known
     classes: Tensor
     fit_rows: Tensor  # hashes of the fitting rows, for the leakage guard
     _repr_html_ = to_html
 
     def __init__(self) -> None:
         super().__init__()
-        self._columns = 0  # K as a plain number, so that a traced forward pass does not depend on a value
-        # on the CPU, whatever the default device is: a fit moves them to where its rows lie
+        self._columns = 0  # K as a plain number, so that a traced forward pass does not depend on a tensor's value
+        # on the CPU even if the default device is another; a fit moves the buffers to the device of its rows
         self.register_buffer("classes", torch.tensor(0, dtype=torch.int64, device="cpu"))
         self.register_buffer("fit_rows", torch.empty(0, dtype=torch.int64, device="cpu"))
         self.register_load_state_dict_post_hook(_after_loading)
@@ -53,14 +55,14 @@ class Learned(nn.Module, ABC):
                     self.register_buffer(name, torch.empty(0, dtype=torch.float64, device="cpu"))
 
     def _update_facts(self) -> None:
-        """Set what depends on the learned state, such as ``preserves_argmax``: called after fitting and after loading."""
+        """Set attributes that depend on the learned state, such as ``preserves_argmax``, after fitting and loading."""
 
     def config(self) -> dict[str, Any]:
         """Return the constructor's arguments as plain JSON values."""
         return config_of(self)
 
     def learned(self) -> str:
-        """Return what was learned, for the repr."""
+        """Return the learned values as text, for the repr."""
         return ""
 
     @property
@@ -72,10 +74,10 @@ class Learned(nn.Module, ABC):
         return NotFittedError(f"a fitted {type(self).__name__}", "an unfitted one", "call fit first")
 
     def check_input(self, logits: Tensor) -> None:
-        """Raise unless the calibrator is fitted and ``logits`` are (N, K) floating with K as fitted.
+        """Raise unless the calibrator is fitted and ``logits`` are (N, K) floating with the K of the fit.
 
         Args:
-            logits: What is to be calibrated.
+            logits: The logits to calibrate.
 
         Raises:
             NotFittedError: Before ``fit``.
@@ -85,19 +87,19 @@ class Learned(nn.Module, ABC):
             raise self._unfitted()
         known = isinstance(logits, Tensor) and logits.is_floating_point() and not logits.is_nested
         if not known or logits.dim() != 2 or logits.shape[1] != self._columns:
-            remedy = "pass outputs of the same model, the classes on axis 1, of one row logits[None]; predict_proba takes arrays"
+            remedy = "pass outputs of the same model with classes on axis 1, logits[None] for one row; predict_proba takes arrays"
             raise refuse(f"floating logits of shape (N, {self._columns}) as in fit", kind_of(logits), remedy)
 
     def predict_proba(self, logits: Any, features: Features | None = None) -> np.ndarray:
-        """Return calibrated probabilities (N, K) float64 as a NumPy array; with several labels per row each label's own.
+        """Return calibrated probabilities (N, K) as a float64 NumPy array; several labels per row have separate probabilities.
 
         Args:
-            logits: (N, K), or one row (K,): an array, a list or a tensor of logits, K as fitted.
+            logits: An array, a list or a tensor of logits, (N, K) or (K,) for one row, with the K of the fit.
             features: Named columns (N,), for a calibrator with ``needs_features``; None for any other.
 
         Raises:
             NotFittedError: Before ``fit``.
-            InputError: If these are no logits of K classes, or one is NaN or +inf.
+            InputError: If these are not logits of K classes, or one of them is NaN or +inf.
         """
         rows = torch.atleast_2d(as_tensor(logits, name="logits")).to(self.classes.device, torch.float64)
         if bool((torch.isnan(rows) | (rows == torch.inf)).any()):
@@ -116,11 +118,11 @@ class Learned(nn.Module, ABC):
         """Save class, configuration, learned state and hashes of the fitting rows as one safetensors file, atomically.
 
         Args:
-            path: Ends in .safetensors.
+            path: A path that ends in .safetensors.
 
         Raises:
             NotFittedError: Before ``fit``.
-            InputError: If ``path`` does not end so.
+            InputError: If ``path`` has another suffix.
         """
         from calibrant.calibrators.saved import save_calibrator
 
@@ -129,7 +131,7 @@ class Learned(nn.Module, ABC):
         save_calibrator(self, path)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        # an unfitted calibrator does not know K, so that its buffers take the shapes of what is loaded
+        # an unfitted calibrator does not know K, so its buffers take the shapes of the loaded ones
         for name, buffer in self._buffers.items():
             loaded = state_dict.get(prefix + name)
             if buffer is not None and loaded is not None and loaded.shape != buffer.shape:
@@ -137,9 +139,9 @@ class Learned(nn.Module, ABC):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
-        if fn(torch.empty(0)).device.type == "mps":  # which has no float64: what was learned stays where it is
+        if fn(torch.empty(0)).device.type == "mps":  # mps has no float64, so the learned state stays on its device
             return self
-        # half() and the like are for the model around it: what was learned keeps its precision, and moves with the device
+        # half() is meant for the surrounding model: the learned state keeps its precision, but moves with the device
         apply_in_precision(self, partial(super()._apply, fn, recurse))
         return self
 
@@ -153,42 +155,56 @@ def _after_loading(module: nn.Module, _: Any) -> None:
 class Calibrator(Learned):
     """A map from logits to calibrated logits, fitted on validation data.
 
-    A subclass keeps each argument of ``__init__`` as an attribute of its name, annotates what it learns as ``name: Tensor``,
-    which makes it a buffer, fills it in ``_fit`` from sums over the rows, and uses it in ``_transform``.
-    Class facts: ``preserves_argmax`` (the decision cannot change); ``top_label`` (it changes the confidence of a decision already
-    taken); ``decision_on_top`` (with ``top_label``: the decision is its own and stays the largest); ``needs_features`` (it is
-    called with named columns after the logits).
+    A subclass keeps each argument of ``__init__`` as an attribute of the same name. It annotates what it learns as
+    ``name: Tensor``, which creates a buffer, fills it in ``_fit`` from sums over the rows, and uses it in ``_transform``.
+
+    Class attributes state facts: ``preserves_argmax`` (the decision cannot change); ``top_label`` (only the confidence of a
+    decision that has already been made changes); ``decision_on_top`` (with ``top_label``, the calibrator makes the decision
+    itself, and it stays the largest); ``needs_features`` (it is called with named columns after the logits).
+
+    Examples:
+        >>> class Halved(Calibrator):
+        ...     def _fit(self, rows):
+        ...         pass
+        ...
+        ...     def _transform(self, logits):
+        ...         return logits / 2
+        >>> Halved().fit(3 * torch.eye(2), [0, 1])(torch.tensor([[2.0, 0.0]]))
+        tensor([[1., 0.]])
     """
 
     preserves_argmax: bool = False
     top_label: bool = False
     decision_on_top: bool = False
     needs_features: bool = False
-    tolerance: float | None = None  # nats in a gradient at which a fit may end, set for fits that are only compared
+    tolerance: float | None = None  # gradient in nats at which a fit may end; set for fits that are only compared
 
     @abstractmethod
     def _fit(self, rows: RowSource) -> None:
-        """Learn from sums over the rows, ``rows.total(work, …)``, or from ``rows.gathered()`` where all are needed at once."""
+        """Learn from sums over the rows, ``rows.total(work, …)``, or from all rows at once, ``rows.gathered()``."""
 
     @abstractmethod
     def _transform(self, logits: Tensor) -> Tensor:
-        """Return calibrated logits (N, K) of ``logits`` in float32 or float64, in their dtype."""
+        """Return calibrated logits (N, K) for ``logits`` (N, K) in float32 or float64, in the same dtype."""
 
     def _transform_with(self, logits: Tensor, features: Features | None) -> Tensor:
-        """Return the same with named columns; a calibrator with ``needs_features`` gives it."""
+        """Return calibrated logits (N, K) with named columns; a calibrator with ``needs_features`` implements it."""
         raise refuse(f"logits alone for {type(self).__name__}", "features as well", "leave the features out")
 
     def fit(self, logits: Any, labels: Any = None, *, weights: Any = None) -> Self:
         """Fit on validation data, never on training or test data.
 
         Args:
-            logits: (N, K) floating; or labelled ``Predictions``, whose weights, groups and features are used; or ``Pairs``, as if
-                of two classes; or rows that lie elsewhere, such as ``scale.batches(path)``.
-            labels: (N,) integers in [0, K), beside logits.
-            weights: (N,) ≥ 0, how much each row counts, beside logits; None for 1 each.
+            logits: (N, K) floating; or labelled ``Predictions``, whose weights, groups and features are used; or ``Pairs``, which
+                count as two classes; or rows outside memory, such as ``scale.batches(path)``.
+            labels: (N,) integers in [0, K), for logits.
+            weights: (N,) weights ≥ 0 of the rows, for logits; None for 1 each.
+
+        Returns:
+            The calibrator itself.
 
         Raises:
-            InputError: If the data are not valid, or too large for a method that needs all rows at once.
+            InputError: If the data are invalid, or too large for a method that needs all rows at once.
             FitError: If the optimum was not reached.
         """
         if isinstance(logits, Pairs):
@@ -210,12 +226,12 @@ class Calibrator(Learned):
         return self
 
     def _learn(self, rows: RowSource) -> None:
-        """Fit without hashing the rows: used for calibrators inside another one."""
+        """Fit without hashing the rows, for calibrators inside another one."""
         self._fit(rows)
         self._note(rows)
 
     def _note(self, rows: RowSource) -> None:
-        """Note that all that there is to learn was learned, from ``rows``: it lies where they do."""
+        """Mark the calibrator as fitted on ``rows``, and move its state to their device."""
         if any(buffer.device != rows.device for buffer in self.buffers()):
             self.to(rows.device)
         self.classes.fill_(rows.classes)
@@ -226,7 +242,7 @@ class Calibrator(Learned):
         """Return calibrated logits.
 
         Args:
-            logits: (N, K) floating, K as fitted; or (N, K, d1, …), as a convolutional network gives them.
+            logits: (N, K) floating with the K of the fit, or (N, K, d1, …) from a convolutional network.
             features: Named columns (N,), for a calibrator with ``needs_features``; None for any other.
 
         Raises:
@@ -243,24 +259,24 @@ class Calibrator(Learned):
         self.check_input(logits)
         kind = logits.device.type
         autocast = not torch.compiler.is_compiling() and torch.amp.is_autocast_available(kind)
-        # a matrix product in bfloat16 has three digits, which a calibrated probability does not survive
+        # a matrix product in bfloat16 keeps three digits, too few for calibrated probabilities
         with torch.autocast(kind, enabled=False) if autocast else nullcontext():
             if logits.dtype.itemsize >= torch.float32.itemsize:
                 wide = bounded(logits)
                 answer = self._transform(wide) if features is None else self._transform_with(wide, features)
                 return logits if answer is wide else answer
-            if features is None:  # a few rows at a time, since in 32 bits all would take twice the memory
+            if features is None:  # a few rows at a time, because all rows in 32 bits would take twice the memory
                 return in_row_chunks(self._in_16_bits, logits)
             return self._in_16_bits(logits, features)
 
     def _in_16_bits(self, logits: Tensor, features: Features | None = None) -> Tensor:
-        """Return what ``forward`` does of logits in 16 bits: computed in 32, and narrowed so that no decision changes."""
+        """Return the calibrated logits of 16-bit logits, computed in 32 bits and rounded so that no decision changes."""
         wide = bounded(logits)
         answer = self._transform(wide) if features is None else self._transform_with(wide, features)
         if answer is wide:
             return logits
         answer = narrowed(answer, logits.dtype)
-        # where 16 bits round two classes to one value
+        # 16 bits can round two classes to the same value
         return break_ties(answer, logits.argmax(dim=1, keepdim=True)) if self.preserves_argmax else answer
 
 
@@ -269,12 +285,12 @@ def _hashed(batch: Batch) -> KeptHashes:
 
 
 def bounded(logits: Tensor) -> Tensor:
-    """Return ``logits`` (N, K) in 32 bits or more, as rows within ±``_CERTAIN``, so that products with them do not overflow.
+    """Return ``logits`` (N, K) in 32 bits or more and within ±``_CERTAIN``, so that products with them do not overflow.
 
-    Rows whose largest logit lies beyond are moved, which keeps their decision; classes further below it have no probability
-    anyway. All others are returned as they are, since a constant of a row counts for maps of raw logits.
+    Rows whose largest logit is outside are shifted, which keeps their decision; classes far below it have probability 0 anyway. All
+    other rows are unchanged, because maps of raw logits depend on a constant added to a row.
     """
-    # The root of the sum of squares is at least the largest entry, and takes one pass. Elsewhere reading a value would synchronise
+    # The root of the sum of squares is at least the largest entry, and takes one pass. Otherwise reading a value would synchronise
     # with the device, or could not be traced.
     if logits.dtype.itemsize < torch.float32.itemsize:
         logits = logits.float()
@@ -282,17 +298,17 @@ def bounded(logits: Tensor) -> Tensor:
     if readable and float(torch.linalg.vector_norm(logits.detach())) <= _CERTAIN:
         return logits
     top = logits.amax(dim=1, keepdim=True)
-    # from below to 0, since at −_CERTAIN the largest would be level with the others
+    # rows far below are shifted to 0, since at −_CERTAIN the largest would tie with the others
     home = torch.where(top <= -_CERTAIN, 0.0, top.clamp_max(_CERTAIN))
     moved = (logits - (top - home)).clamp_min(-_CERTAIN)
     return torch.where(torch.isneginf(logits), logits, moved)
 
 
 def narrowed(answer: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return ``answer`` (N, K) in ``dtype``; where digits are lost, less each row's largest, which so stays alone at 0.
+    """Return ``answer`` (N, K) in ``dtype``; if digits are lost, minus each row's maximum, which then is uniquely 0.
 
-    Rounding log-probabilities of thousands of classes would make ties, and with them other decisions. What lies below all numbers
-    of ``dtype`` becomes the least of them, since −inf would say that the class is excluded.
+    Rounding log-probabilities of thousands of classes would otherwise create ties, and so change decisions. Values below the range
+    of ``dtype`` become its lowest number, because −inf would mean that the class is excluded.
     """
     if answer.dtype == dtype:
         return answer
@@ -301,10 +317,10 @@ def narrowed(answer: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def break_ties(answer: Tensor, decided: Tensor) -> Tensor:
-    """Return ``answer`` (N, K) in which class ``decided`` (N, 1) is the largest by itself.
+    """Return ``answer`` (N, K) changed so that class ``decided`` (N, 1) is the unique maximum.
 
-    The margin is twice what float32, or a narrower dtype of the answer, rounds by: an argmax of the logits finds it, and so does
-    one after softmax or after float64 answers were written as float32.
+    The margin is twice the rounding of float32, or of a narrower dtype, so that argmax finds the class in the logits, after a
+    softmax, and after float64 values were written as float32.
     """
     top = answer.gather(1, decided)
     eps = max(torch.finfo(answer.dtype).eps, torch.finfo(torch.float32).eps)
@@ -319,7 +335,7 @@ class Certified(Calibrator):
 
     @property
     def gradient(self) -> float:
-        """The certificate; NaN before ``fit``, and where a grid was searched."""
+        """The largest gradient entry at the end; NaN before ``fit``, and after a search over a grid."""
         return float(self.certificate) if self.fitted and self.certificate.numel() else math.nan
 
     def _certify(self, gradient: float, device: torch.device | str | None = None) -> None:
@@ -348,7 +364,7 @@ class Tempered(Calibrator):
 
 
 class Identity(Calibrator):
-    """Return the logits unchanged: the baseline, and the right choice when no gain can be shown.
+    """Returns the logits unchanged: the baseline, and the best choice if no gain can be shown.
 
     Examples:
         >>> import torch

@@ -1,4 +1,4 @@
-"""Maps by bins and steps: histogram binning of the top label, and isotonic regression."""
+"""Piecewise maps: histogram binning of the top label, and isotonic regression."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
@@ -19,19 +19,19 @@ from calibrant.rows import Batch, RowSource
 
 
 class HistogramBinning(Calibrator):
-    """Replace the confidence of the decided class by the accuracy of its bin on validation data (Zadrozny & Elkan 2001).
+    """Replaces the confidence of the decision by the accuracy in its bin on validation data (Zadrozny & Elkan 2001).
 
-    The decision is taken before and stays: the new confidence may be the smallest probability of the row, so
-    ``Predictions.calibrated_by`` carries the decision along. The other classes share the rest in their old proportions.
+    The decision is made before and does not change. Its new confidence can be the smallest probability of the row, so
+    ``Predictions.calibrated_by`` keeps the decision separately. The other classes share the rest in their old proportions.
 
     Args:
-        binning: ``EqualWidth(15)`` (Wang et al. 2021) or ``EqualMass(…)``, whose edges are those of the fitting data.
-        empty: What a bin without fitting rows gives: "identity" the old confidence, "midpoint" the middle of the bin,
-            "nearest" the accuracy of the nearest filled bin, the lower of two.
-        floor: New confidences stay within [floor, 1 − floor]; 0 allows a log-loss of +inf.
+        binning: ``EqualWidth(15)`` (Wang et al. 2021) or ``EqualMass(…)``, whose edges come from the data of the fit.
+        empty: The new confidence in a bin without fitting rows: "identity" keeps the old one, "midpoint" is the middle of the
+            bin, "nearest" is the accuracy of the nearest non-empty bin (the lower bin of two).
+        floor: New confidences are clipped to [floor, 1 − floor], floor in [0, 0.5); with 0 the log-loss can be +inf.
 
     Attributes:
-        confidences: (B,) the new confidence of each bin; −1 where the old one is kept.
+        confidences: (B,) the new confidence of each bin; −1 if the old one is kept.
 
     Examples:
         >>> from calibrant.binning import EqualWidth
@@ -61,7 +61,7 @@ class HistogramBinning(Calibrator):
         self.floor = check_number(floor, name="floor", low=0, high=0.5)
 
     def learned(self) -> str:
-        """Return how many bins hold fitting rows or a rule's value."""
+        """Return how many bins have a new confidence."""
         return f"filled={int((self.confidences >= 0).sum())} of {len(self.confidences)} bins"
 
     def _fit(self, rows: RowSource) -> None:
@@ -95,7 +95,7 @@ class HistogramBinning(Calibrator):
 
 
 def _confidence(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the float64 confidence (N,) and the class decided (N,), in the one way that fitting and applying share."""
+    """Return the float64 confidence (N,) and the decided class (N,), computed identically in fitting and applying."""
     z = logits.double()
     largest, decided = z.max(dim=1, keepdim=True)
     return torch.exp(z - largest).sum(dim=1).reciprocal(), decided[:, 0]
@@ -106,12 +106,12 @@ def _confidences(batch: Batch) -> Tensor:
 
 
 def _bin_between(confidence: Tensor, edges: Tensor) -> Tensor:
-    """Return the index (N,) of the bin (lo, hi] that holds each confidence; beyond the ends, that of the end."""
+    """Return the index (N,) of the bin (lo, hi] that contains each confidence; values beyond the ends belong to the end bin."""
     return rank_in(edges[1:-1].to(confidence.device), confidence)
 
 
 def _bin_sums(batch: Batch, edges: Tensor) -> Tensor:
-    """Return the weight of the rows and of the right ones in each bin (2, B)."""
+    """Return the weight of all rows and of the correct rows in each bin (2, B)."""
     confidence, decided = _confidence(batch.logits)
     index, weights = _bin_between(confidence, edges), batch.row_weights
     columns = (weights, weights * (decided == batch.labels))
@@ -119,7 +119,7 @@ def _bin_sums(batch: Batch, edges: Tensor) -> Tensor:
 
 
 class _Piecewise(OneVsRest):
-    """One vs rest by isotonic regression: subclasses choose the knots, between which the probability is linear in the log-odds."""
+    """One-vs-rest isotonic regression; between knots, which subclasses choose, the probability is linear in the log-odds."""
 
     places: Tensor
     values: Tensor
@@ -131,7 +131,7 @@ class _Piecewise(OneVsRest):
 
     @abstractmethod
     def _knots(self, scores: PooledScores, blocks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return knots and their values from the scores, where their pooled blocks begin (and the end), and each score's value."""
+        """Return knots and their values, from the scores, the start of each pooled block (and the end), and each score's value."""
 
     def _fit(self, rows: RowSource) -> None:
         from scipy.optimize import isotonic_regression
@@ -148,7 +148,7 @@ class _Piecewise(OneVsRest):
         right = rank_in(self.places, log_odds).clamp_max(self.places.shape[1] - 1)
         left = (right - 1).clamp_min(0)
         x0, x1 = self.places.gather(1, left), self.places.gather(1, right)
-        # beyond the ends both knots are one: 0 / 1, and not 0 / 0, whatever the precision of the runtime that serves it
+        # beyond the ends both knots coincide; dividing by 1 gives 0 / 1 instead of 0 / 0 in every precision
         part = ((log_odds - x0) / torch.where(x1 > x0, x1 - x0, 1.0)).clamp(0, 1)
         p = torch.lerp(self.values.gather(1, left), self.values.gather(1, right), part).clamp(0, 1)
         share = self.share / max(2, self.places.shape[0])
@@ -157,7 +157,7 @@ class _Piecewise(OneVsRest):
 
 
 def padded(learned: Iterable[tuple[Any, ...]], device: torch.device) -> Iterator[Tensor]:
-    """Yield each part of what the classes learned as one matrix (C, longest), short rows continued by their last entry."""
+    """Yield the learned parts of all classes as matrices (C, longest); short rows are padded with their last entry."""
     for part in zip(*learned, strict=True):
         longest = max(map(len, part))
         rows = [np.pad(row, (0, longest - len(row)), mode="edge") for row in part]
@@ -165,14 +165,14 @@ def padded(learned: Iterable[tuple[Any, ...]], device: torch.device) -> Iterator
 
 
 class IsotonicCalibration(_Piecewise):
-    """The non-decreasing map of the log-odds that fits best (pool adjacent violators), mixed with a floor.
+    """Isotonic regression: the best non-decreasing map of the log-odds (pool adjacent violators), mixed with a floor.
 
-    One map for two classes, one a class against the rest, then normalised, for more. Between pooled blocks the map is
-    linear in the log-odds; equal log-odds are one place. Alone it answers 0 and 1, and its log-loss is infinite on most
-    real sets: (1 − ε) p + ε / K keeps it finite.
+    Two classes have one map. With more classes, each class has a map against the rest, and the results are normalised. Between
+    pooled blocks the map is linear in the log-odds. Isotonic regression alone gives probabilities of 0 and 1, and so an infinite
+    log-loss on most real data; (1 − ε) p + ε / K keeps it finite.
 
     Args:
-        floor: ε in [0, 1); None for 1 / (N + 1). With 0 probabilities of 0 are possible.
+        floor: ε in [0, 1); None for 1 / (N + 1). With 0, probabilities of 0 are possible.
 
     Attributes:
         places: (C, B) the knots, in log-odds; shorter rows repeat their last.
@@ -196,11 +196,11 @@ class IsotonicCalibration(_Piecewise):
 class CentredIsotonic(_Piecewise):
     """Isotonic regression interpolated linearly between the centres of the pooled blocks.
 
-    A step of isotonic regression is an artefact of few data: the centred map rises strictly between the centres of the
-    first and the last block, so it keeps the order of rows where isotonic regression ties them.
+    The steps of isotonic regression are artefacts of limited data. The centred map increases strictly between the centres of
+    the first and the last block, so it keeps the order of rows that isotonic regression would tie.
 
     Args:
-        floor: ε in [0, 1) of (1 − ε) p + ε / K; None for 1 / (N + 1). With 0 probabilities of 0 are possible.
+        floor: ε in [0, 1) of (1 − ε) p + ε / K; None for 1 / (N + 1). With 0, probabilities of 0 are possible.
 
     Attributes:
         places: (C, B) the centres, in log-odds; shorter rows repeat their last.

@@ -1,4 +1,4 @@
-"""Calibrators one after the other."""
+"""A calibrator that applies several calibrators one after the other."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ from calibrant.rows import RowSource
 
 
 class Chain(Calibrator):
-    """Fit and apply calibrators in order, each on what the one before returns.
+    """Fits and applies calibrators in order, each on the output of the previous one.
 
     Args:
-        stages: Calibrators of the logits alone, at least one.
+        stages: At least one calibrator that needs only logits.
 
     Raises:
-        InputError: For anything else.
+        InputError: If a stage is something else.
 
     Examples:
         >>> import torch

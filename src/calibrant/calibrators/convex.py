@@ -1,4 +1,4 @@
-"""Fits whose derivatives come by autograd: a smooth convex loss, minimised with a certificate, and calibrators made of it."""
+"""Minimisation of smooth convex losses with derivatives by autograd, and a base class of calibrators that are fitted so."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -12,19 +12,21 @@ from calibrant.calibrators.chunks import check_label_logits, keep_excluded, lift
 from calibrant.errors import FitError
 from calibrant.rows import RowSource
 
-_ENOUGH = 1e-6  # nats: far below the sampling error of any parameter
-_NEWTON_PARAMETERS = 64  # autograd's Hessian holds as many copies of the rows
+_ENOUGH = 1e-6  # largest accepted gradient in nats, far below the sampling error of any parameter
+_NEWTON_PARAMETERS = (
+    64  # largest number of parameters for autograd's Hessian, which needs one copy of the rows for each
+)
 
 
 def convex_fit(loss: Callable[[Tensor], Tensor], start: Tensor, *, tolerance: float = 1e-10) -> tuple[Tensor, float]:
     """Return the minimum (P,) of a convex function and the largest entry of its gradient there, the certificate.
 
-    Newton's method in a trust region (Nocedal & Wright 2006, Algorithm 7.2), with the Hessian, or its products, by autograd.
+    The method is Newton's in a trust region (Nocedal & Wright 2006, Algorithm 7.2); autograd computes the Hessian or its products.
 
     Args:
-        loss: The penalised mean log-loss (), of parameters (P,) float64; twice differentiable.
-        start: (P,) float64.
-        tolerance: Of the gradient's norm, at which the search ends.
+        loss: A twice differentiable function of parameters (P,) float64 that returns the penalised mean log-loss ().
+        start: (P,) float64 starting point.
+        tolerance: Norm of the gradient at which the search ends.
 
     Raises:
         FitError: If the gradient ends above 1e-6: without a ridge the minimum may be at infinity.
@@ -59,11 +61,11 @@ def convex_fit(loss: Callable[[Tensor], Tensor], start: Tensor, *, tolerance: fl
 
 
 class ConvexCalibrator(Certified):
-    """The map of logits whose parameters θ minimise the log-loss, convex in them, plus a penalty.
+    """Base class of calibrators whose parameters θ minimise a log-loss that is convex in θ, plus a penalty.
 
-    A subclass gives ``mapped``, the calibrated logits for θ, and ``start``, the θ that changes nothing. The fit needs all rows at
-    once, ends with a gradient certificate, and starts from the parameters of an earlier fit. A map that can follow separable
-    classes for ever needs a ``penalty``, or ends in ``FitError``. −inf logits stay −inf.
+    A subclass implements ``mapped``, the calibrated logits for θ, and ``start``, the θ that changes nothing. The fit needs all
+    rows at once, ends with a gradient certificate, and starts from the parameters of an earlier fit. If θ can grow without end on
+    separable classes, a ``penalty`` is needed; otherwise ``fit`` raises ``FitError``. Logits of −inf stay −inf.
 
     Attributes:
         theta: (P,) the parameters.
@@ -87,7 +89,7 @@ class ConvexCalibrator(Certified):
     @staticmethod
     @abstractmethod
     def mapped(logits: Tensor, theta: Tensor) -> Tensor:
-        """Return calibrated logits (N, K), such that the log-loss is convex in ``theta``, by operations that autograd knows.
+        """Return calibrated logits (N, K), differentiable by autograd, such that the log-loss is convex in ``theta``.
 
         Args:
             logits: (N, K) float64, finite.
@@ -103,7 +105,7 @@ class ConvexCalibrator(Certified):
         """
 
     def penalty(self, theta: Tensor) -> Tensor:
-        """Return what is added to the log-loss summed over the rows: 0, unless a subclass gives a convex function.
+        """Return the convex function that is added to the log-loss summed over the rows; 0 by default.
 
         Args:
             theta: (P,) float64.
@@ -111,7 +113,7 @@ class ConvexCalibrator(Certified):
         return theta.new_zeros(())
 
     def learned(self) -> str:
-        """Return the parameters, where they are few."""
+        """Return the first parameters, for the repr."""
         values = ", ".join(f"{value:.4g}" for value in self.theta[:8].tolist())
         return f"theta=[{values}{', …' if len(self.theta) > 8 else ''}]"
 

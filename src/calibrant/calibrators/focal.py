@@ -21,37 +21,37 @@ from calibrant.scores import check_focal_gamma
 from calibrant.theory.focal_map import focal_scores
 
 PUBLISHED_GAMMAS = (-0.5, -0.25, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0)
-_ENOUGH = 1e-5  # of a gradient entry, in nats: the map has no digits left where γ is near −1 and rows are sure
-_TOLERANCE = 1e-10  # of the same, where the search ends
+_ENOUGH = 1e-5  # largest accepted gradient entry in nats; the map loses digits for γ near −1 and confident rows
+_TOLERANCE = 1e-10  # gradient entry at which the search ends
 _NEWTON_STEPS = (
     10  # each takes a tenth of what is left or less, but where two parameters do the same, as with two classes
 )
-_EXCLUDED = -1e30  # stands for −inf: its exponential is 0, and 0 times it is not NaN
-_BLOCK = 1 << 14  # logits whose intermediate results stay in a core's cache
-_FEW_CLASSES = 32  # of which sums run along the rows
+_EXCLUDED = -1e30  # replaces −inf: its exponential is 0, but 0 times it is not NaN
+_BLOCK = 1 << 14  # number of logits per block, so that intermediate results stay in a core's cache
+_FEW_CLASSES = 32  # with fewer classes, sums run along the rows
 
 
 class FocalTemperatureScaling(Tempered):
     """FC_γ(softmax(z / T)): temperature scaling with a second parameter that curves the map (Komisarenko & Kull 2024).
 
-    The order matters: first T, then the focal map. γ need not be that of training, and 0 is temperature scaling. By default both
-    minimise the log-loss, with γ between the outermost of ``gammas`` and T in [1e-3, 1e3], searched from each of ``gammas``, the
-    best kept. The decision never changes.
+    T is applied first, then the focal map. γ need not be that of training; γ = 0 is temperature scaling. By default both
+    minimise the log-loss, with T in [1e-3, 1e3] and γ between the smallest and the largest of ``gammas``. The search is repeated
+    from each of ``gammas``, and the best result is kept. The decision never changes.
 
-    With a grid, or by the ECE, which jumps, the pairs of ``gammas`` and temperatures are compared, as published; of equally
-    good ones that with the smallest |γ| wins, then the smallest T.
+    With a grid, or with the ECE, which is not continuous, all pairs of ``gammas`` and temperatures are compared, as published. Among
+    equally good pairs the one with the smallest |γ|, then the smallest T, is chosen.
 
     Args:
-        criterion: "nll" or "ece"; None is the preset's, else "nll". Choosing by ECE can wreck the log-loss.
-        binning: Bins of the ECE, or a number of equal width; None is the preset's, else ``EqualMass(15)``. Weights need
-            ``EqualWidth``.
-        gammas: γ > −1; the published nine alone are ``FocalTemperatureScaling.published``.
-        grid: Temperatures > 0, or a preset's name as in ``TemperatureScaling``; None is "komisarenko"'s .01 … 5 where
+        criterion: "nll" or "ece"; None is that of the preset in ``grid``, or "nll". Choosing by ECE can raise the log-loss much.
+        binning: Bins of the ECE, or a number of equal-width bins; None is that of the preset, or ``EqualMass(15)``. Weighted
+            rows need ``EqualWidth``.
+        gammas: Values of γ > −1. ``FocalTemperatureScaling.published`` holds the nine published ones.
+        grid: Temperatures > 0, or a preset's name as in ``TemperatureScaling``; None is .01 … 5 (preset "komisarenko") if
             candidates are compared.
-        search: "full" compares all pairs. "line" takes the best T at the outermost two γ, and searches the straight line
-            between: 3 evaluations a temperature (Komisarenko & Kull §5.2).
-        prior: Standard deviation > 0 of normal priors on log T and on log(1 + γ) about 0, or None for none; a small or
-            all-correct validation set cannot then drive them to their bounds. The search starts at γ = 0 alone.
+        search: "full" compares all pairs. "line" finds the best T at the smallest and the largest γ, and searches the straight
+            line between them: 3 evaluations per temperature (Komisarenko & Kull §5.2).
+        prior: Standard deviation > 0 of normal priors on log T and on log(1 + γ) with mean 0, or None for none. A prior keeps a
+            small or entirely correct validation set from driving both to their bounds. The search then starts at γ = 0 only.
 
     Attributes:
         temperature: The fitted T.
@@ -59,7 +59,7 @@ class FocalTemperatureScaling(Tempered):
         objective: The criterion's value at the solution, on the data of the fit.
 
     Raises:
-        InputError: For a prior beside a criterion "ece", a grid or a line.
+        InputError: If ``prior`` is combined with the criterion "ece", a grid or a line.
 
     Examples:
         >>> generator = torch.Generator().manual_seed(0)
@@ -147,16 +147,16 @@ def fit_focal(
 ) -> tuple[float, float, float]:
     """Return (log T, γ, mean log-loss) at the local minimum of the penalised log-loss that is found from ``start``.
 
-    Over (log T, log(1 + γ)), inside [1e-3, 1e3] and ``ends``: Newton's method with Fisher's information, which equals the Hessian at
-    γ = 0 and elsewhere but for a term of mean 0, as long as a
-    few steps lower the gradient, and else SciPy's L-BFGS-B.
+    The search is over (log T, log(1 + γ)) with T in [1e-3, 1e3] and γ within ``ends``. It uses Newton's method with Fisher's
+    information, which differs from the Hessian by a term of mean 0 (and not at all at γ = 0), and SciPy's L-BFGS-B if a few steps
+    do not lower the gradient.
 
     Args:
         rows: The data.
         ends: Smallest and largest γ.
         start: (log T, γ).
         prior: Standard deviation of normal priors on both, or None for none.
-        tolerance: Of the gradient's largest entry, at which the search ends.
+        tolerance: Largest gradient entry at which the search ends.
 
     Raises:
         FitError: If the gradient is not small at the end.
@@ -204,7 +204,7 @@ def _focal_sums(batch: Batch, t: float, gamma: float) -> Tensor:
 
 
 def _block_sums(z: Tensor, labels: Tensor, t: float, gamma: float) -> Tensor:
-    """Return what ``_focal_sums`` sums, of each row (6, n).
+    """Return the terms of ``_focal_sums`` for each row (6, n).
 
     With q = softmax(z / T), L = log q, r = q / (1 − q) and u = −r L: s = L − γ log(1 − q) − log(1 + γ u) (Komisarenko & Kull
     2024, Proposition 2). By γ: s_γ = −log(1 − q) − u / (1 + γ u). By t = log T: s_t = −c ds/dL with c = a − E_q a, a = z / T,
@@ -242,14 +242,15 @@ def _block_sums(z: Tensor, labels: Tensor, t: float, gamma: float) -> Tensor:
 
 
 class FocalCalibration(Calibrator):
-    """p_j ∝ q_j / [(1 − q_j)^γ (1 + γ u(q_j))], q = softmax(z), u(q) = −q log q / (1 − q), at a given γ.
+    """The focal calibration map at a given γ, which undoes the effect of training with focal loss.
 
-    The probabilities a network should have given if it has minimised focal loss at γ. Nothing is learned but the number
-    of classes. In log space, so the decision never changes and saturated rows stay ordered.
+    A network that minimises focal loss with γ outputs q = softmax(z), from which the map recovers the class probabilities:
+    p_j ∝ q_j / [(1 − q_j)^γ (1 + γ u(q_j))], u(q) = −q log q / (1 − q). Only the number of classes is learned. The map is
+    computed in log space, so the decision never changes, and saturated rows keep their order.
 
     Args:
-        gamma: γ > −1, usually the one of training; 0 is the identity, γ > 0 makes confident rows more confident and
-            may make flat ones less, γ < 0 makes confident rows less so.
+        gamma: γ > −1, usually that of training; 0 is the identity. γ > 0 makes confident rows more confident and may make
+            others less confident; γ < 0 makes confident rows less confident.
 
     Examples:
         >>> z, y = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 1])
@@ -275,10 +276,10 @@ class FocalCalibration(Calibrator):
 
 
 def focal_log_probs(logits: Tensor, gamma: float | Tensor) -> Tensor:
-    """Return log p (N, K) of the focal map; as ``theory.focal_map``, but without a branch on values, so that it traces."""
-    # in float64, since ONNX has no log1p, and in float32 the missing digits of log(1 − q) are 1e-4 of a probability at γ < 0
+    """Return log p (N, K) of the focal map, like ``theory.focal_map``, but without branches on values, so that it can be traced."""
+    # in float64, because ONNX has no log1p, and in float32 the lost digits of log(1 − q) change probabilities by 1e-4 for γ < 0
     log_p = log_normalise(focal_scores(logits.double(), gamma))
-    # the top class is computed in another way than the others, so that rounding could put one that is tied with it first
+    # the top class is computed differently from the others, so rounding could put a tied class above it
     top, at = logits.max(dim=1, keepdim=True)
     lead = log_p.gather(1, at)
     log_p = torch.where(logits == top, lead, torch.minimum(log_p, lead))

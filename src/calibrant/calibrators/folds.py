@@ -1,8 +1,8 @@
-"""Folds and samples that depend on the rows' scores alone: not on their order, or on how often a row occurs.
+"""Folds and samples that depend only on the rows' scores, not on their order or on repetitions of a row.
 
-The label takes no part: where scores are tied (a forest's votes, rounded probabilities), a hash of row *and label* would put all
-rows of one score and one label into one fold. What the others show of that score is then the opposite label, and every honest fit
-looks worse than none. The rows of a score that many share are dealt out to all folds, label by label.
+The hash must not include the label. With tied scores (a forest's votes, rounded probabilities) it would put all rows with one score
+and one label into the same fold, so the other folds would show only the opposite label, and every honest fit would look harmful.
+Rows of a score that many rows share are distributed to all folds, separately for each label.
 """
 
 import torch
@@ -12,20 +12,20 @@ from calibrant._core.numerics import row_chunks
 from calibrant.data.leakage import odd_numbers
 from calibrant.rows import Batch
 
-# Odd, so that multiplication modulo 2⁶⁴ maps no two keys to one: the multipliers of xorshift64* (Vigna 2016) and, less its top
-# bit, which int64 cannot hold, of SplitMix64 (Steele et al. 2014).
+# Odd numbers, so that multiplication modulo 2⁶⁴ is injective: the multipliers of xorshift64* (Vigna 2016) and of SplitMix64 (Steele
+# et al. 2014), the latter without its top bit, which does not fit into int64.
 _MIX = (0x2545F4914F6CDD1D, 0x1E3779B97F4A7C15)
-_COMMON = 0.01  # of the rows that share a score, above which it is no repetition of one row
-_COLUMNS = 64  # that enter a hash
+_COMMON = 0.01  # a score that a larger fraction of the rows share is not a repetition of one row
+_COLUMNS = 64  # largest number of columns that enter a hash
 
 
 def fold_by_scores(batch: Batch, folds: int, codes: Tensor | None = None) -> Tensor:
-    """Return the fold (n,) in [0, folds) of each row by its scores, or of its group where there are groups.
+    """Return the fold (n,) in [0, folds) of each row, from its scores or, if there are groups, from its group.
 
     Args:
         batch: The rows.
-        folds: How many.
-        codes: (n, C) whole numbers that tell rows of equal scores apart, or None.
+        folds: Number of folds.
+        codes: (n, C) whole numbers that distinguish rows with equal scores, or None.
     """
     if batch.groups is not None:
         return (_scrambled(batch.groups.cpu()) % folds).to(batch.labels.device)
@@ -35,7 +35,7 @@ def fold_by_scores(batch: Batch, folds: int, codes: Tensor | None = None) -> Ten
     bits = _scrambled(key)
     _, score, count = torch.unique(bits, return_inverse=True, return_counts=True)
     common = count[score] > max(len(batch) * _COMMON, folds)
-    # rows by score and label; a row's place among those of its score, counted from a fold of the score's own
+    # sorted by score and label, so that rows with the same score are dealt out to the folds, from a start the score determines
     order = (score * batch.logits.shape[1] + batch.labels.cpu()).argsort(stable=True)
     place = torch.empty_like(order)
     place[order] = torch.arange(len(order))
@@ -50,7 +50,7 @@ def in_random_sample(batch: Batch, rate: float) -> Batch:
 
 
 def hash_rows(logits: Tensor) -> Tensor:
-    """Return an int64 hash (N,) of each row of ``logits`` (N, K) as float32 bits, of at most 64 columns, evenly spaced."""
+    """Return an int64 hash (N,) of each row of ``logits`` (N, K), from the float32 bits of at most 64 evenly spaced columns."""
     picked = logits[:, :: -(-logits.shape[1] // _COLUMNS)]
     odd = odd_numbers(picked.shape[1]).numpy()
     hashes = []

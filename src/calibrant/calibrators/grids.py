@@ -1,6 +1,6 @@
-"""The papers' searches of a temperature and a focal exponent γ: every candidate of a grid, or a line through two of its columns.
+"""The papers' searches for a temperature and a focal exponent γ: all candidates of a grid, or a line through two of its columns.
 
-They go by the log-loss or by the ECE of softmax(z / T) under the focal map, which is the identity at γ = 0.
+The criterion is the log-loss or the ECE of softmax(z / T) after the focal map, which is the identity at γ = 0.
 """
 
 import math
@@ -21,19 +21,19 @@ from calibrant.errors import BoundWarning, InputError
 from calibrant.rows import RowSource
 from calibrant.scores import entropy_ratio
 
-_DIGITS = 12  # values equal to so many decimals are ties
-_ROUNDING = 1e-11  # of a mean over the rows, and what is a tie of two errors
+_DIGITS = 12  # values that agree to this many decimals are ties
+_ROUNDING = 1e-11  # rounding error of a mean over rows; errors that differ by less are ties
 Criterion = Literal["nll", "ece"] | None
 Grid = Sequence[float] | Literal["mukhoti", "wang", "wang-code", "komisarenko", "komisarenko-code"] | None
 
 
 class Preset(NamedTuple):
-    """T = step, 2·step … steps·step, as exact quotients: the programs that add up T drift to 9.99999999999998."""
+    """A published grid, T = step, 2·step … steps·step, as exact quotients, whereas adding up T drifts to 9.99999999999998."""
 
     per_unit: int
     steps: int
     binning: Binning
-    ignore_zero: bool = False  # pass over an ECE of exactly 0
+    ignore_zero: bool = False  # whether candidates with an ECE of exactly 0 are ignored
 
     @property
     def temperatures(self) -> list[float]:
@@ -41,7 +41,7 @@ class Preset(NamedTuple):
         return [i / self.per_unit for i in range(1, self.steps + 1)]
 
 
-# All go by ECE. "wang-code" also holds T = 0, whose NaN its comparison passes over, and never takes an ECE of exactly 0.
+# All use the ECE. The code behind "wang-code" also tries T = 0, whose NaN it ignores, and never accepts an ECE of exactly 0.
 PRESETS = {
     "mukhoti": Preset(10, 100, EqualWidth(15)),
     "wang": Preset(100, 1000, EqualWidth(15)),
@@ -63,7 +63,7 @@ def check_grid(criterion: Any, grid: Any) -> Any:
 
 
 class Best(NamedTuple):
-    """A candidate: the lowest criterion wins; of equal ones the smallest |γ|, and then the smallest T."""
+    """A candidate; the lowest criterion is best, then the smallest |γ|, then the smallest T."""
 
     rounded: float
     size: float
@@ -73,13 +73,13 @@ class Best(NamedTuple):
 
 
 class GridSearch:
-    """The criterion at any (γ, T) on one data set, which is held in memory.
+    """Computes the criterion at any (γ, T) on one data set in memory.
 
     Args:
         rows: The data.
-        criterion: "nll" or "ece"; None is that of a preset, which is the ECE, and else the log-loss.
-        binning: Bins of the ECE; None is the preset's.
-        grid: Temperatures, or a preset's name; None is that of ``otherwise``.
+        criterion: "nll" or "ece"; None is the ECE for a preset and the log-loss otherwise.
+        binning: Bins of the ECE; None uses those of the preset.
+        grid: Temperatures, or a preset's name; None uses the preset ``otherwise``.
         otherwise: A preset's name.
 
     Raises:
@@ -101,7 +101,7 @@ class GridSearch:
         self.correct = (self.logits.argmax(dim=1) == batch.labels).double()
 
     def at(self, gamma: float, temperature: float) -> tuple[Best, float]:
-        """Return the candidate of one pair and, by ECE, how far its mean confidence lies above the accuracy."""
+        """Return the candidate (γ, T) and, for the ECE, its mean confidence minus the accuracy."""
         s, excess = self.logits / temperature, math.nan
         if gamma:
             log_q, log_not_q = log_pairs(s)
@@ -139,11 +139,11 @@ class GridSearch:
         return min(self.at(gamma, temperature)[0] for temperature in self.temperatures)
 
     def _crossing(self, gamma: float, best: Best) -> Best:
-        """Return the better of ``best`` and the T of least ECE, without visiting those that cannot be it.
+        """Return the better of ``best`` and the T of lowest ECE at this γ, skipping temperatures that cannot be the best.
 
-        The ECE is at least |mean confidence − accuracy| (the triangle inequality). The mean confidence falls as T rises, so the
-        search goes both ways from where it crosses the accuracy, until this bound exceeds the best ECE. Should the mean rise
-        at some γ, all its temperatures are compared.
+        The ECE is at least |mean confidence − accuracy|, by the triangle inequality. The mean confidence decreases with T, so the
+        search goes in both directions from where it equals the accuracy, until this bound exceeds the best ECE. If the mean
+        confidence increases somewhere, all temperatures are compared.
         """
         excess: dict[int, float] = {}
 
@@ -174,7 +174,7 @@ class GridSearch:
 
 
 def check_weights_count(binning: Binning) -> None:
-    """Refuse weighted rows with bins of equal mass: their parts differ by a row, which a row of weight 2.5 cannot split."""
+    """Raise an error for weighted rows with bins of equal mass, because a row of weight 2.5 cannot be split between bins."""
     if isinstance(binning, EqualMass):
         raise InputError(
             "no weights with bins of equal mass", "weights", "use binning=EqualWidth(15), or repeat the rows"

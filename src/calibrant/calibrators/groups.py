@@ -1,7 +1,7 @@
-"""Scaling by columns beside the logits: ``FeatureScaling`` by numbers, ``GroupScaling`` by categories.
+"""Scaling that depends on columns of the data: ``FeatureScaling`` uses numbers, ``GroupScaling`` uses categories.
 
-Both are softmax(s z + e): slope s and biases e of a row are a design, of ones and what its columns say, times a table of
-coefficients, of which all but the first line are shrunk to 0.
+Both are softmax(s z + e). The slope s and the biases e of a row are linear in a design of its columns, whose first entry is 1; all
+coefficients except those of this first entry are shrunk to 0.
 """
 
 import json
@@ -23,26 +23,26 @@ from calibrant.calibrators.temperature import fit_log_temperature
 from calibrant.data.record import Column, Features, check_column
 from calibrant.rows import Batch, RowSource
 
-_STRENGTHS = (300.0, 30.0, 3.0, 0.3)  # of which cross-fitting chooses
-_EVIDENCE = 2.0  # standard errors of its gain on rows held out, from which groups get parameters of their own
-_MOST_BIASES = 50  # classes, up to which a group has biases unless it is said otherwise
+_STRENGTHS = (300.0, 30.0, 3.0, 0.3)  # strengths among which cross-fitting chooses
+_EVIDENCE = 2.0  # groups get their own parameters if the held-out gain exceeds this many standard errors
+_MOST_BIASES = 50  # by default, groups have biases only up to this number of classes
 _MOST_PARAMETERS = 1024
-_PRIOR = 0.5  # standard deviation of log T of the fit for all rows
-# rows of prior on the slope and the bias of the mean row, as in PlattScaling: it keeps separable data finite
+_PRIOR = 0.5  # standard deviation of the prior on log T in the fit of all rows
+# ridge in rows on the slope and the bias of the mean row, as in PlattScaling; it gives separable data a finite optimum
 _SETTLES = 1e-3
 
 
 def feature_names(calibrator: Calibrator) -> list[str]:
-    """Return the names of the columns that a calibrator goes by: those that were named, else those of the fit."""
+    """Return the names of the columns that a calibrator uses: those of its argument, else those of the fit."""
     if not isinstance(calibrator, _ByDesign) or not calibrator.needs_features:
         return []
     return sorted(calibrator.columns or calibrator._known)
 
 
 class _ByDesign(Certified):
-    """softmax((X a) ∘ z + X B), X (n, F) what ``_design`` makes of a row's named columns, its first column ones.
+    """softmax((X a) ∘ z + X B), where ``_design`` computes X (n, F) from named columns; the first column of X is 1.
 
-    Fitted on rows without columns it needs none.
+    A calibrator fitted on rows without columns needs none.
     """
 
     needs_features = True
@@ -115,17 +115,18 @@ def _fit_table(
 
 
 class FeatureScaling(_ByDesign):
-    """softmax(s(f) · z + e(f) · 1[class 1]): slope s = a₀ + Σ a_j f_j and bias e = b₀ + Σ b_j f_j by numeric features f of a row.
+    """Scaling whose slope and bias are linear in numeric features f of a row: softmax(s(f) · z + e(f) · 1[class 1]).
 
-    With two classes it is a logistic regression of the label on the log-odds, the features and their products: several scores of
-    one answer, such as the mean log-probability and the length of a language model's, become one probability. With more
-    classes there is no bias, and each row has a temperature of its own, 1 / s. Features are standardised on the fitting rows and
-    held within the range they had there. ridge / N · Σ (a_j² + b_j²) is added to the mean log-loss. The fit is convex and ends
-    with a gradient certificate. Where the features say that the model's order is wrong, a slope may be negative.
+    The slope is s = a₀ + Σ a_j f_j and the bias e = b₀ + Σ b_j f_j. With two classes this is a logistic regression of the label
+    on the log-odds, the features and their products. It combines several scores of a language model's answer, such as mean
+    log-probability and length, into one probability. With more classes there is no bias, and each row has its own temperature
+    1 / s. Features are standardised on the fitting rows, and clipped to their range there. ridge / N · Σ (a_j² + b_j²) is added
+    to the mean log-loss. The fit is convex and ends with a gradient certificate. A slope can be negative if the features show
+    that the model's order is wrong.
 
     Args:
-        columns: Names of numeric features; None takes all columns of numbers.
-        ridge: Strength of the shrinkage to no dependence on the features, in rows, > 0.
+        columns: Names of numeric features; None uses all columns of numbers.
+        ridge: Strength, in rows, of the shrinkage towards no dependence on the features, > 0.
 
     Attributes:
         temperature: 1 / a₀.
@@ -160,7 +161,7 @@ class FeatureScaling(_ByDesign):
         self.ridge = check_number(ridge, name="ridge", low=0, open_low=True)
 
     def learned(self) -> str:
-        """Return the temperature at the mean features, and their names."""
+        """Return the temperature at the mean features and the features' names, for the repr."""
         return f"temperature={self.temperature:.4g}, features {', '.join(self._known) or 'none'}"
 
     def _fit(self, rows: RowSource) -> None:
@@ -208,25 +209,27 @@ class FeatureScaling(_ByDesign):
 
 
 class GroupScaling(_ByDesign):
-    """softmax((u + Σ u_g) x + v + Σ v_g), x = z / T, over the groups g of a row: a temperature and biases a group, partially pooled.
+    """A temperature and biases for each group of rows, partially pooled: softmax((u + Σ u_g) x + v + Σ v_g) with x = z / T.
 
-    Groups are the categories of the feature columns, whole numbers or names; a row belongs to one of each column, whose parts add up.
-    T is fitted on all rows first, with a normal prior of log T of standard deviation ½. Then one convex fit gives u, which is free,
-    and v, u_g and v_g, of which strength / N · Σ (‖v‖² + u_g² + ‖v_g‖²) is added to the mean log-loss, so that a group of few rows
-    stays near the fit of all. The strength is the one of four with the least five-fold cross-fitted log-loss; where none gains
-    more than two standard errors of its gain on the temperature alone, that is the answer (``strength_used`` is inf). A slope may
-    be negative. A row's fold depends on its content alone, and rows of one cluster share it.
+    The sums are over the groups g of a row. Groups are the categories (whole numbers or names) of the feature columns; a row
+    belongs to one group of each column, and their effects add up. T is fitted first on all rows, with a normal prior of standard
+    deviation ½ on log T. One convex fit then gives u, v, u_g and v_g, with strength / N · Σ (‖v‖² + u_g² + ‖v_g‖²) added to the
+    mean log-loss, so that a group with few rows stays close to the fit of all rows. A slope can be negative.
 
-    Rows of a category that the fit has not seen get the fit of all rows; rows without features are refused.
+    The strength is the one of four with the lowest five-fold cross-fitted log-loss. If its gain over the temperature alone is not
+    more than two standard errors, only the temperature is used (``strength_used`` is inf). A row's fold depends only on its
+    content, and rows of a cluster share a fold.
+
+    A category that was not in the fit gets the fit of all rows; rows without features raise an error.
 
     Args:
-        columns: Names of the feature columns; None takes all.
-        strength: Of the ridge, > 0, or None to choose it by cross-fitted log-loss.
-        bias: Whether each group has biases beside its temperature; None: with up to 50 classes.
+        columns: Names of the feature columns; None uses all.
+        strength: Strength of the ridge, > 0, or None to choose it by cross-fitted log-loss.
+        bias: Whether groups have biases as well as temperatures; None means with up to 50 classes.
 
     Attributes:
-        strength_used: The strength of the fit; inf where no group has parameters of its own.
-        temperature: Of rows of no group: T / u.
+        strength_used: The strength of the fit; inf if no group has its own parameters.
+        temperature: T / u, the temperature of rows in no group.
         groups: (column, category) of each group, in the order of slopes and biases.
         slopes: (1 + G,) u / T, and u_g / T of each group.
         biases: (1 + G, K) v, and v_g of each group.
@@ -264,7 +267,7 @@ class GroupScaling(_ByDesign):
         return [(name, value) for name, values in self._known.items() for value in values]
 
     def learned(self) -> str:
-        """Return the global temperature, and how many groups have parameters of their own."""
+        """Return the common temperature, the number of groups and the strength, for the repr."""
         return f"temperature={self.temperature:.4g}, {len(self.groups)} groups, strength_used={self.strength_used:g}"
 
     def _fit(self, rows: RowSource) -> None:
@@ -275,7 +278,7 @@ class GroupScaling(_ByDesign):
         biased = classes <= _MOST_BIASES if self.bias is None else self.bias
         parameters = (1 + len(self.groups)) * (1 + classes * biased)
         if parameters > _MOST_PARAMETERS:
-            remedy = "leave out columns, or pass bias=False for a temperature a group alone"
+            remedy = "leave out columns, or pass bias=False to fit only a temperature per group"
             got = f"{len(self.groups)} groups and {parameters:,} parameters"
             raise refuse(f"at most {_MOST_PARAMETERS} parameters", got, remedy)
         slope = math.exp(-fit_log_temperature(rows, prior=_PRIOR)[0])
@@ -293,7 +296,7 @@ class GroupScaling(_ByDesign):
         self._certify(gradient, device)
 
     def _choose_strength(self, inputs: tuple[Tensor, ...], centre: Tensor, batch: Batch) -> float:
-        """Return the strength with the least cross-fitted log-loss, or inf where it gains less than two standard errors."""
+        """Return the strength with the lowest cross-fitted log-loss, or inf if its gain is below two standard errors."""
         *columns, directions = inputs
         weights, fold = batch.row_weights, fold_by_scores(batch, 5, self._codes(batch.features, len(batch)))
         gains = torch.zeros(len(_STRENGTHS), len(fold), dtype=torch.float64, device=fold.device)
@@ -311,7 +314,7 @@ class GroupScaling(_ByDesign):
         return _STRENGTHS[best] if float(sums[best]) > _EVIDENCE * float(error) else math.inf
 
     def _codes(self, features: Features, rows: int) -> Tensor:
-        """Return the place (n, C) of each row's category among those of each column; of a new one their number."""
+        """Return the index (n, C) of each row's category in each column; a new category has the number of known ones."""
         codes = []
         for name, values in self._known.items():
             entries, known = _categories(features, name, rows), np.asarray(values)
@@ -326,7 +329,7 @@ class GroupScaling(_ByDesign):
 
 
 def _ridge(strength: float, centre: Tensor) -> Tensor:
-    """Return the ridge of all slopes and biases but that of the first slope, which is free."""
+    """Return the ridge of all slopes and biases; the first slope is not shrunk."""
     ridge = torch.full_like(centre, strength)
     ridge[0, 0] = _SETTLES
     return ridge

@@ -1,4 +1,4 @@
-"""A smooth correction of the log-probabilities that may differ from region to region: a kernel machine on a few waves."""
+"""A smooth correction of the log-probabilities that varies over the simplex: a kernel machine with random Fourier features."""
 
 import math
 
@@ -11,24 +11,24 @@ from calibrant.calibrators.base import Certified
 from calibrant.calibrators.chunks import check_label_logits, keep_excluded
 from calibrant.rows import Batch, RowSource
 
-_LOWEST = -12.0  # log-probabilities below this (6e-6) are alike to the kernel: there, differences carry no information
-_EQUAL = 1e-10  # variance of x below which rows are equal but for rounding
+_LOWEST = -12.0  # lower log-probabilities (6e-6) are clipped, because their differences carry no information
+_EQUAL = 1e-10  # with a smaller variance of x, rows are equal up to rounding
 
 
 class KernelScaling(Certified):
-    """softmax(log p + B φ(log p)), φ being sines and cosines of log p: a correction that is smooth over the simplex.
+    """softmax(log p + B φ(log p)), where φ are sines and cosines of log p: a correction that is smooth over the simplex.
 
-    Maps of one shape for all rows leave what differs between kinds of rows: questions with two options and with four, say. Here
-    the correction of a row goes by rows with similar probabilities, under the Gaussian kernel exp(−‖x − x'‖² / 2h²), of which
-    φ is an approximation by random waves (Rahimi & Recht 2007), orthogonal and always the same ones. ridge / N · Σ B² is
-    added to the mean log-loss, so that few rows change little; used after another, as in ``Chain(VectorScaling(),
-    KernelScaling())``, it corrects what that one left. The fit is convex and ends with a gradient certificate. The
-    decision may change.
+    A map with one shape for all rows cannot correct errors that differ between kinds of rows, for example questions with two
+    and with four options. Here the correction of a row depends on rows with similar probabilities, under the Gaussian kernel
+    exp(−‖x − x'‖² / 2h²), which φ approximates by fixed, orthogonal random features (Rahimi & Recht 2007).
+    ridge / N · Σ B² is added to the mean log-loss, so that few rows change little. After another calibrator, as in
+    ``Chain(VectorScaling(), KernelScaling())``, it corrects the remaining errors. The fit is convex and ends with a gradient
+    certificate. The decision may change.
 
     Args:
-        waves: M ≥ 1 sines and as many cosines.
-        ridge: Strength of the shrinkage to no correction, in rows, > 0.
-        width: h in units of the root mean squared distance between two rows' x = max(log p, −12), > 0.
+        waves: Number M ≥ 1 of sines, and of cosines.
+        ridge: Strength, in rows, of the shrinkage towards no correction, > 0.
+        width: h > 0, in units of the root mean squared distance between two rows' x = max(log p, −12).
 
     Attributes:
         coefficients: (K, 2M) B.
@@ -60,7 +60,7 @@ class KernelScaling(Certified):
         self.width = check_number(width, name="width", low=0, open_low=True)
 
     def learned(self) -> str:
-        """Return how large the correction's coefficients are."""
+        """Return the largest coefficient of the correction, for the repr."""
         return f"coefficients up to {float(self.coefficients.abs().max()):.3g}"
 
     def _fit(self, rows: RowSource) -> None:
@@ -90,7 +90,7 @@ class KernelScaling(Certified):
 
 
 def _directions(classes: int, waves: int) -> Tensor:
-    """Return the wave vectors (K, M) of the kernel with h = 1: blocks of orthogonal ones, as long as those of a normal law."""
+    """Return the wave vectors (K, M) of the kernel with h = 1, orthogonal in blocks, with lengths as of normal vectors."""
     generator = torch.Generator().manual_seed(0)
     blocks = []
     for first in range(0, waves, classes):

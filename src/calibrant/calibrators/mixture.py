@@ -1,4 +1,4 @@
-"""Mixtures of probabilities: their weights by maximum likelihood, and ensemble temperature scaling, which mixes three."""
+"""Mixtures of probabilities with weights by maximum likelihood, and ensemble temperature scaling, a mixture of three."""
 
 import math
 
@@ -10,19 +10,19 @@ from calibrant.calibrators.base import Tempered, narrowed
 from calibrant.calibrators.temperature import check_prior, fit_log_temperature
 from calibrant.rows import Batch, RowSource
 
-_LEAST = 1e-9  # of a weight: it costs less than sampling errors by far, and the order of the classes outlives a useless component
+_LEAST = 1e-9  # smallest weight; it costs far less than sampling error, and keeps the order of the classes
 
 
 def fit_mixture_weights(p: Tensor, weights: Tensor) -> Tensor:
-    """Return the weights w (M,) ≥ 0, Σ w = 1, of the mixture Σ_m w_m p_im with the least mean log-loss: a convex problem.
+    """Return the weights w (M,) ≥ 0, Σ w = 1, of the mixture Σ_m w_m p_im with the lowest mean log-loss: a convex problem.
 
-    The constraint Σ w = 1 is dropped and Σ w added to the mean log-loss: since that falls by log c where w grows by a factor c, the
-    minimum lies on the simplex by itself, and only w ≥ 1e-9 remains. The gradient is 1 − mean(p_im / (Σ w p)_i), whose
-    smallest entry bounds the distance from the optimum in nats.
+    The constraint Σ w = 1 is replaced by adding Σ w to the mean log-loss. Multiplying w by c lowers the log-loss by log c, so the
+    minimum is on the simplex anyway, and only the bound w ≥ 1e-9 remains. The smallest entry of the gradient
+    1 − mean(p_im / (Σ w p)_i) bounds the distance from the optimum in nats.
 
     Args:
-        p: (N, M) float64, the probability of each row's label under each component, up to a factor of the row.
-        weights: (N,) float64 > 0, of the rows.
+        p: (N, M) float64, the probability of each row's label under each component, up to a factor for each row.
+        weights: (N,) float64 weights > 0 of the rows.
 
     Raises:
         FitError: If the gradient does not end below 1e-7.
@@ -39,13 +39,13 @@ def fit_mixture_weights(p: Tensor, weights: Tensor) -> Tensor:
 
 
 class EnsembleTemperatureScaling(Tempered):
-    """w₁ softmax(z / T) + w₂ softmax(z) + w₃ / K, weights on the simplex: ETS (Zhang et al. 2020).
+    """A mixture of tempered, raw and uniform probabilities, w₁ softmax(z / T) + w₂ softmax(z) + w₃ / K: ETS (Zhang et al. 2020).
 
-    As published, T minimises the log-loss first and the weights then; each is convex and ends with a certificate.
-    All three parts keep the order of the classes, so the decision never changes.
+    As published, T is fitted first and the weights second, both by log-loss; each problem is convex and ends with a
+    certificate. All three parts keep the order of the classes, so the decision never changes.
 
     Args:
-        prior: Standard deviation > 0 of a normal prior on log T about 0, or None for none, as published.
+        prior: Standard deviation > 0 of a normal prior on log T with mean 0, or None for none, as published.
 
     Attributes:
         temperature: The fitted T.

@@ -1,4 +1,4 @@
-"""A binary calibrator for each of several labels a row, rare labels shrunk towards the one of all labels."""
+"""A binary calibrator for each of several labels per row; rare labels are shrunk towards the calibrator of all labels."""
 
 from copy import deepcopy
 from dataclasses import dataclass
@@ -17,19 +17,19 @@ from calibrant.data.multilabel import MultiLabel, label_names
 from calibrant.data.record import fitting_weights, require_positive
 from calibrant.rows import MemoryRows
 
-# Imagined rows for each real one: beyond it the fit's certificate, a mean over rows, would lose its digits.
+# Largest number of imagined rows for each real one; with more, the certificate, a mean over rows, would lose digits.
 _MAX_FACTOR = 1e4
 
 
 @dataclass(frozen=True)
 class LabelFit:
-    """What a label's probability goes through.
+    """The data of one label's fit.
 
     Args:
-        label: Its name.
-        positives: Weight of the fitting rows in which it was 1.
-        negatives: Weight of those in which it was 0.
-        pooled: Weight of the pool's probabilities in the label's fit, in [0, 1]; 1 where it keeps them.
+        label: Name of the label.
+        positives: Weight of the fitting rows in which the label is 1.
+        negatives: Weight of the fitting rows in which the label is 0.
+        pooled: Weight of the pooled probabilities in the label's fit, in [0, 1]; 1 if the label keeps the pooled calibrator.
     """
 
     label: str
@@ -39,22 +39,22 @@ class LabelFit:
 
 
 class MultiLabelCalibrator(Learned):
-    """A binary calibrator for each label, on (N, L) logits of sigmoids; a label with few events is shrunk towards the pool's.
+    """A binary calibrator for each of L labels, on sigmoid logits (N, L); labels with few events are shrunk towards a pooled one.
 
-    First ``base`` is fitted to all known labels of all rows pooled. Then a calibrator like it is fitted to each label's rows
-    i together with imagined ones: with the pool's probability q_i, every row stands for a further f q_i rows with the label
-    and f (1 − q_i) without it, and f Σ_i w_i q_i (1 − q_i) = strength. So the pool counts as ``strength`` events do, however
-    rare the label is: against 3 positives it decides, against 3,000 it does not. A label without positives, without
-    negatives, or without known rows keeps the pool's probabilities. Imagined rows only add weighted terms to the base's loss:
-    a convex fit stays convex, with its certificate.
+    First ``base`` is fitted to all known labels of all rows together, the pool. Then a copy of it is fitted to each label's
+    rows together with imagined rows. If q_i is the pooled probability of row i, that row stands for f q_i further rows with the
+    label and f (1 − q_i) without it, where f Σ_i w_i q_i (1 − q_i) = strength. So the pool counts as much as ``strength``
+    events, however rare the label is: it outweighs 3 positives, but not 3,000. A label without positives, without negatives
+    or without known rows keeps the pooled calibrator. Imagined rows only add weighted terms to the loss of ``base``, so a
+    convex fit stays convex and keeps its certificate.
 
     Args:
-        base: An unfitted calibrator for two classes, by the logits alone; None for ``PlattScaling()``.
-        strength: Of the pool, in events, ≥ 0; 0 fits each label alone, None gives all labels the pool's calibrator.
+        base: An unfitted calibrator for two classes that needs only logits; None for ``PlattScaling()``.
+        strength: Weight of the pool in events, ≥ 0; 0 fits each label alone, None gives all labels the pooled calibrator.
 
     Attributes:
         names: The labels' names, as in ``fit``.
-        labels_fitted: One ``LabelFit`` a label.
+        labels_fitted: One ``LabelFit`` per label.
 
     Examples:
         >>> from calibrant import MultiLabel
@@ -82,25 +82,25 @@ class MultiLabelCalibrator(Learned):
             remedy = "pass one such as PlattScaling(), BetaCalibration() or IsotonicCalibration()"
             raise refuse(expected, type(base).__name__, remedy)
         self.strength = None if strength is None else check_number(strength, name="strength", low=0)
-        self.own: Any = nn.ModuleList()  # of each label, that of the pool where it keeps its probabilities
+        self.own: Any = nn.ModuleList()  # one calibrator per label, the pooled one if the label keeps it
 
     def __repr__(self) -> str:
-        """Show the configuration and what was learned, of the labels' own calibrators their number alone."""
+        """Show the configuration and what was learned, without the calibrators of single labels."""
         parts = [f"{type(self.base).__name__}({self.base.extra_repr()})", self.extra_repr()]
         return f"{type(self).__name__}({', '.join(parts)})"
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The labels' names; of a state that was loaded without them "label 0" …."""
+        """The labels' names, or "label 0" … if the state was loaded without names."""
         return self.class_names or label_names(self._columns)
 
     @property
     def labels_fitted(self) -> tuple[LabelFit, ...]:
-        """What each label's probability goes through; empty before ``fit``."""
+        """The data of each label's fit; empty before ``fit``."""
         return tuple(LabelFit(name, *row) for name, row in zip(self.names, self.facts.tolist(), strict=True))
 
     def learned(self) -> str:
-        """Return how many labels there are, and how many keep the pool's calibrator."""
+        """Return the number of labels, and how many keep the pooled calibrator, for the repr."""
         return f"{self._columns} labels, {int((self.facts[:, 2] == 1).sum())} as the pool"
 
     def fit(self, predictions: Any, labels: Any = None) -> Self:
@@ -111,7 +111,7 @@ class MultiLabelCalibrator(Learned):
             labels: With logits: (N, L) integers 1, 0, or -1 for a missing one.
 
         Raises:
-            InputError: If the data are not valid, or hold no positive or no negative label at all.
+            InputError: If the data are invalid, or contain no positive or no negative label at all.
             FitError: If an optimum was not reached.
         """
         if not isinstance(predictions, MultiLabel):
@@ -155,7 +155,7 @@ class MultiLabelCalibrator(Learned):
         """Return calibrated logits: their sigmoids are the calibrated probabilities.
 
         Args:
-            logits: (N, L) floating, L as fitted.
+            logits: (N, L) floating, with the L of the fit.
 
         Raises:
             NotFittedError: Before ``fit``.
@@ -171,7 +171,7 @@ class MultiLabelCalibrator(Learned):
 
 
 def _fitting_rows(predictions: MultiLabel) -> MultiLabel:
-    """Return the rows of positive weight, if they hold a positive and a negative label and none that was certainly wrong."""
+    """Return the rows of positive weight, or raise if a kind of label is missing or an outcome had probability 0."""
     require_positive(predictions.weights)
     data, labels = predictions.counted, predictions.counted.require_labels()
     for value, kind in ((1, "positive"), (0, "negative")):
@@ -181,7 +181,7 @@ def _fitting_rows(predictions: MultiLabel) -> MultiLabel:
     if len(wrong):
         row, column = wrong[0].tolist()
         got = f"{data.logits[row, column].item()} for a label {int(labels[row, column])} in row {row}, column {column}"
-        raise refuse("a positive probability of what happened", got, "clamp the logits, or drop the row")
+        raise refuse("a positive probability of every outcome", got, "clamp the logits, or drop the row")
     return data
 
 
@@ -193,7 +193,7 @@ def _learn(like: Calibrator, z: Tensor, y: Tensor, weights: Tensor, groups: Tens
 
 
 def _pair(z: Tensor) -> Tensor:
-    """Return two-class logits (N, 2) whose difference is ``z`` (N,); neither is NaN where z is infinite."""
+    """Return two-class logits (N, 2) whose difference is ``z`` (N,), without NaN for infinite z."""
     return torch.stack([-torch.relu(z), -torch.relu(-z)], dim=1)
 
 

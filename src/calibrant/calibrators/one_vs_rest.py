@@ -1,7 +1,7 @@
-"""One map of the log-odds for each class against the rest, then normalised; with two classes, one map and no more.
+"""Calibrators with one map of the log-odds for each class against the rest; two classes have a single map.
 
 Platt scaling, beta calibration and splines are logistic regressions on features of the log-odds, fitted for all classes at once by
-Newton's method.
+Newton's method. With more than two classes the results are normalised.
 """
 
 from abc import abstractmethod
@@ -19,16 +19,16 @@ from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.chunks import LOWEST
 from calibrant.rows import RowSource
 
-_TOLERANCE = 1e-10  # of a gradient entry of the mean log-loss, features at most 1
-_SAMPLE, _NEAR = 8192, 1e-3  # rows of a sample that gives the starting point, and the tolerance there
-_MAX_SCORES = 1 << 24  # log-odds of rows that are not in memory
-_BLOCK = 1 << 17  # numbers that stay in the cache
+_TOLERANCE = 1e-10  # gradient entry of the mean log-loss at which the fit ends, with features scaled to at most 1
+_SAMPLE, _NEAR = 8192, 1e-3  # number of rows of a sample whose fit is the starting point, and its tolerance
+_MAX_SCORES = 1 << 24  # largest number of log-odds that are gathered if the rows are not in memory
+_BLOCK = 1 << 17  # numbers per block, which stay in the cache
 
 
 def log_odds(logits: Tensor) -> Tensor:
     """Return log(p_k / (1 − p_k)) of softmax ``logits``, in float64 and [−100, 100]: (N, 1) of class 1 if K = 2, else (N, K).
 
-    The log-odds of the top class come from the other logits, since 1 − p has lost its digits where p is nearly 1.
+    The log-odds of the top class are computed from the other logits, because 1 − p loses its digits when p is nearly 1.
     """
     z = logits.double()
     if z.shape[1] == 2:
@@ -43,7 +43,7 @@ def log_odds(logits: Tensor) -> Tensor:
 
 
 class OneVsRest(Calibrator):
-    """A binary method for every class: subclasses fit the maps and say how they are applied."""
+    """A binary method for every class; subclasses fit the maps and apply them to log-odds."""
 
     def _scores(self, rows: RowSource) -> tuple[Tensor, Tensor, Tensor]:
         """Return log-odds (C, n) of each class, whether it is the label (C, n) as 0.0 or 1.0, and the rows' weights (n,)."""
@@ -54,7 +54,7 @@ class OneVsRest(Calibrator):
 
     @abstractmethod
     def _calibrated_log_odds(self, log_odds: Tensor) -> Tensor:
-        """Return log-odds (C, N) of the calibrated, not yet normalised probabilities for log-odds (C, N)."""
+        """Return the calibrated log-odds (C, N) for log-odds (C, N), before normalisation over classes."""
 
     def _transform(self, logits: Tensor) -> Tensor:
         return in_row_chunks(self._transform_rows, logits)
@@ -67,16 +67,16 @@ class OneVsRest(Calibrator):
             return torch.nn.functional.logsigmoid(torch.cat([-answer, answer], dim=1)).to(logits.dtype)
         excluded = torch.isneginf(logits)
         answer = torch.nn.functional.logsigmoid(answer).masked_fill(excluded, -torch.inf)
-        # where no class is left with a positive probability, all that are not excluded get the same
+        # if every class has probability 0, all classes that are not excluded share the same probability
         lost = torch.isneginf(answer.amax(dim=1, keepdim=True))
         return torch.log_softmax(answer.masked_fill(lost & ~excluded, 0.0), dim=1).to(logits.dtype)
 
 
 class _Logistic(OneVsRest):
-    """σ(Σ_j θ_j φ_j(s)) of the log-odds s: a few coefficients a class under a ridge, given in rows.
+    """σ(Σ_j θ_j φ_j(s)) of the log-odds s, with a few coefficients per class and a ridge measured in rows.
 
-    A subclass gives the features φ, the θ that change nothing (``centre``), whether the targets are Platt's, which stand for one
-    imagined row of each kind, and the smallest θ if it has any. ridge · Σ (θ_j − centre_j)² is added to the summed log-loss.
+    A subclass defines the features φ, the θ that changes nothing (``centre``), the lower bounds of θ, if any, and whether the targets
+    are Platt's, which add one imagined row of each kind. ridge · Σ (θ_j − centre_j)² is added to the summed log-loss.
     """
 
     centre: tuple[float, ...]
@@ -138,7 +138,7 @@ class _Logistic(OneVsRest):
 
         least = -torch.inf if self.low is None else scale.new_tensor(self.low) * scale
         start = scale.new_tensor(self.centre) * scale
-        if count >= 4 * _SAMPLE:  # every step costs a pass: most of the way is gone on a few thousand rows
+        if count >= 4 * _SAMPLE:  # every step costs a pass over the rows, so most steps are done on a sample
             start = newton(loss(count // _SAMPLE), start, low=least, tolerance=_NEAR, accepted=torch.inf).theta
         self.coefficients = newton(loss(1), start, low=least, tolerance=_TOLERANCE).theta / scale
 
@@ -156,13 +156,14 @@ def _logistic_sums(phi: Tensor, target: Tensor, weight: Tensor, theta: Tensor) -
 
 
 class PlattScaling(_Logistic):
-    """σ(a s + b) of the log-odds s, one pair (a, b) for two classes, one a class against the rest for more.
+    """Platt scaling, σ(a s + b) of the log-odds s.
 
-    Log-loss with Platt's targets, which stand for one imagined row of each kind and keep separable data finite; ridge / N
-    · ((a − 1)² + b²) is added. The fit is convex and ends with a gradient certificate.
+    Two classes have one pair (a, b); with more classes, each class has a pair against the rest, and the results are
+    normalised. The log-loss uses Platt's targets, which add one imagined row of each kind and give separable data a finite
+    optimum; ridge / N · ((a − 1)² + b²) is added. The fit is convex and ends with a gradient certificate.
 
     Args:
-        ridge: Strength in rows, ≥ 0; the small default only settles what the data leave open, as where s is constant.
+        ridge: Strength in rows, ≥ 0; the small default only fixes what the data do not determine, for example if s is constant.
 
     Attributes:
         coefficients: (C, 2) a and b; C = 1 for two classes (class 1 against class 0), else K.
@@ -187,11 +188,11 @@ class PlattScaling(_Logistic):
 
 
 class BetaCalibration(_Logistic):
-    """σ(a log p − b log(1 − p) + c) with a, b ≥ 0: exact if p is beta distributed given each class (Kull et al. 2017).
+    """σ(a log p − b log(1 − p) + c) with a, b ≥ 0: exact if p has a beta distribution within each class (Kull et al. 2017).
 
-    One triple for two classes, one a class against the rest for more. The map never falls, so the rank of the rows within
-    a class is kept. The fit is convex, under bounds that hold exactly. ridge / N
-    · ((a − 1)² + (b − 1)² + c²) is added to the mean log-loss and keeps separable data finite.
+    Two classes have one triple (a, b, c); with more classes, each class has a triple against the rest, and the results are
+    normalised. The map never decreases, so it keeps the rank of the rows within a class. The fit is convex, with exact bounds.
+    ridge / N · ((a − 1)² + (b − 1)² + c²) is added to the mean log-loss, and gives separable data a finite optimum.
 
     Args:
         ridge: Strength in rows, ≥ 0.
@@ -219,18 +220,19 @@ class BetaCalibration(_Logistic):
 
 
 class SplineCalibration(_Logistic):
-    """σ(g(s)), g a natural cubic spline in the log-odds s: smooth inside, straight outside (Lucena 2018).
+    """σ(g(s)), where g is a natural cubic spline in the log-odds s, linear beyond the outer knots (Lucena 2018).
 
-    One curve for two classes, one a class against the rest for more. Knots lie at weighted quantiles of s; ridge / N ·
-    (the distance of g's coefficients from g(s) = s, squared) is added to the mean log-loss, with Platt's targets. The fit
-    is convex and ends with a gradient certificate. The curve may fall, so classes may change their order.
+    Two classes have one curve; with more classes, each class has a curve against the rest, and the results are normalised. The
+    knots are at weighted quantiles of s. ridge / N times the squared distance of g's coefficients from those of g(s) = s is
+    added to the mean log-loss, which uses Platt's targets. The fit is convex and ends with a gradient certificate. The curve
+    can decrease, so the order of classes may change.
 
     Args:
-        knots: How many, ≥ 3.
+        knots: Number of knots, ≥ 3.
         ridge: Strength in rows, > 0.
 
     Attributes:
-        places: (C, knots) where the knots are, in log-odds.
+        places: (C, knots) positions of the knots, in log-odds.
         coefficients: (C, knots): constant, slope and the curved parts; C = 1 for two classes, else K.
 
     Examples:
@@ -263,7 +265,7 @@ class SplineCalibration(_Logistic):
 
 
 class PooledScores(NamedTuple):
-    """Of one class: distinct log-odds (M,) ascending, the mean of its labels at each (M,), and the weight of each (M,)."""
+    """The distinct log-odds (M,) of one class, ascending, with the mean label (M,) and the weight (M,) at each."""
 
     places: np.ndarray
     mean: np.ndarray
@@ -285,9 +287,9 @@ def pool_ties(log_odds: Tensor, hits: Tensor, weight: Tensor) -> list[PooledScor
 
 
 def _ascending(values: np.ndarray) -> np.ndarray:
-    """Return the order (n,) of finite ``values``: sorted by 2¹⁶ cells first, in less than half the time.
+    """Return the order (n,) of finite ``values``, sorting by 2¹⁶ cells first, which takes less than half the time.
 
-    NumPy sorts 16-bit numbers by counting, and its stable sort of what is nearly sorted takes few comparisons.
+    NumPy sorts 16-bit numbers by counting, and its stable sort needs few comparisons for nearly sorted data.
     """
     low, high = values.min(), values.max()
     order = ((values - low) * (65535.0 / max(high - low, 1e-300))).astype(np.uint16).argsort(kind="stable")

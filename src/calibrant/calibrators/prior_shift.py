@@ -1,4 +1,4 @@
-"""Prior shift: classes that are more or less frequent where a model is used than where it was calibrated."""
+"""Correction for prior shift: classes have other frequencies where a model is used than where it was calibrated."""
 
 import math
 from collections.abc import Sequence
@@ -17,25 +17,25 @@ from calibrant.rows import Batch, RowSource
 
 
 class PriorShift(Calibrator):
-    """softmax(z + log q − log π): calibrated logits z of a source with priors π, for new rows with priors q.
+    """softmax(z + log q − log π): adapts calibrated logits z from class frequencies π (the priors) to new frequencies q.
 
-    Right where the classes' frequencies have changed and the rows of each class have not (label shift). π are the label
-    frequencies of ``fit``, the logits must be calibrated there: ``Chain(VectorScaling(), PriorShift())``. The new priors
-    are given, follow from how the source was sampled, or are estimated by ``adapt`` from unlabelled rows, where each is at least half a
-    row. Before ``adapt`` it changes nothing.
+    This is correct if the frequencies of the classes have changed but the rows within each class have not (label shift). π are
+    the label frequencies in ``fit``, where the logits must be calibrated: ``Chain(VectorScaling(), PriorShift())``. The new
+    priors are given, follow from the sampling of the source, or are estimated by ``adapt`` from unlabelled rows (each at least
+    half a row). Before ``adapt`` nothing is changed.
 
     Args:
-        priors: (K,) new priors, ≥ 0, Σ = 1; None to estimate them, as those of highest likelihood.
-        rates: (K,) share in (0, 1] of each class that was kept when the source was sampled, which is undone: q_k ∝ π_k / rates[k].
-            It needs no fit. For classes that were repeated pass all rates divided by the largest.
+        priors: (K,) new priors ≥ 0 with sum 1; None to estimate them by maximum likelihood.
+        rates: (K,) fractions in (0, 1] of each class that were kept when the source was sampled. The sampling is undone by
+            q_k ∝ π_k / rates[k], which needs no fit. For classes that were repeated, divide all rates by the largest.
 
     Attributes:
         source_priors: (K,) π.
         new_priors: (K,) q; π before ``adapt``.
-        gap: How far the mean log-likelihood at q is at most below its maximum, in nats: the certificate of ``adapt``.
+        gap: Upper bound on how far the mean log-likelihood at q is below its maximum, in nats: the certificate of ``adapt``.
 
     Raises:
-        InputError: For priors that are none, or both priors and rates.
+        InputError: If ``priors`` are not ≥ 0 with sum 1, or both ``priors`` and ``rates`` are given.
 
     Examples:
         >>> z = torch.tensor([[1.4, 0.0]] * 5 + [[0.0, 1.4]] * 5).log_softmax(dim=1)
@@ -65,7 +65,7 @@ class PriorShift(Calibrator):
             raise refuse("priors or rates", "both", "pass one of them")
         if self.priors and (min(self.priors) < 0 or abs(sum(self.priors) - 1) > 1e-6):
             raise refuse("priors ≥ 0 that sum to 1", f"{self.priors}", "divide by the sum")
-        if self.rates:  # all that there is to know
+        if self.rates:  # rates determine the shift without a fit
             if not all(0 < rate <= 1 for rate in self.rates):
                 raise refuse("rates in (0, 1]", f"{self.rates}", "divide all by the largest")
             self.offset = -torch.tensor(self.rates, dtype=torch.float64).log()
@@ -74,20 +74,20 @@ class PriorShift(Calibrator):
 
     @classmethod
     def from_sampling_rates(cls, rates: Sequence[float]) -> Self:
-        """Return the shift that undoes a sampling of classes, ``PriorShift(rates=rates)``, ready without a fit."""
+        """Return ``PriorShift(rates=rates)``, which undoes a sampling of classes and needs no fit."""
         return cls(rates=rates)
 
     @property
     def gap(self) -> float:
-        """Nats by which the mean log-likelihood is at most below its maximum; NaN where none was maximised."""
+        """Upper bound in nats on how far the mean log-likelihood is below its maximum; NaN before ``adapt``."""
         return float(self.certificate) if self.certificate.numel() else math.nan
 
     def learned(self) -> str:
-        """Return the new priors, of many classes the first ten."""
+        """Return the new priors of the first ten classes, for the repr."""
         return f"new_priors={[round(q, 4) for q in self.new_priors.tolist()[:10]]}"
 
     def adapt(self, logits: Any) -> Self:
-        """Estimate the priors of new rows and use them from here on; labels, if there are any, are not read.
+        """Estimate the priors of new rows and use them from now on; labels are ignored.
 
         Args:
             logits: (N, K) calibrated logits of unlabelled rows, or ``Predictions``.
@@ -134,7 +134,7 @@ class PriorShift(Calibrator):
     def _shift_to(self, new: Tensor) -> None:
         self.new_priors = new
         if self.rates is None:
-            # a class without labels keeps its logit: nothing says how it changed
+            # a class without labels keeps its logit, because its change is unknown
             self.offset = torch.where(self.source_priors > 0, new.log() - self.source_priors.log(), 0.0)
 
     def _check_seen(self) -> None:

@@ -1,4 +1,4 @@
-"""A fitted calibrator as one safetensors file, its configuration in the metadata, and back; nothing in a file is executed."""
+"""Saves a fitted calibrator as one safetensors file with its configuration as metadata, and loads it without executing code."""
 
 import json
 import os
@@ -21,11 +21,11 @@ def save_calibrator(calibrator: Learned, path: str | os.PathLike[str]) -> None:
     """Write class, configuration, learned state and hashes of the fitting rows, atomically.
 
     Args:
-        calibrator: A fitted one.
-        path: Ends in .safetensors.
+        calibrator: A fitted calibrator.
+        path: A path that ends in .safetensors.
 
     Raises:
-        InputError: If the path does not end so.
+        InputError: If the path has another suffix.
     """
     files.check_suffix(path, [".safetensors"], what="a saved calibrator")
     metadata = {

@@ -1,4 +1,4 @@
-"""Temperature scaling: one number that softens or sharpens all logits, the one of least log-loss unless a grid is named.
+"""Temperature scaling: one number that divides all logits, chosen by log-loss unless a grid is given.
 
 The log-loss is convex in 1/T. The fit is Newton's method in log T inside a bracket, in float64.
 """
@@ -20,38 +20,38 @@ from calibrant.rows import Batch, MemoryRows, RowSource
 
 T_LOW, T_HIGH = 1e-3, 1e3
 _LOW, _HIGH = math.log(T_LOW), math.log(T_HIGH)
-_TOLERANCE = 1e-7  # of log T at the last step; convergence is quadratic, and 1e-4 is documented
-_NEAR, _SAMPLE = 1e-3, 8192  # tolerance and rows of the sample at whose optimum the search on many rows starts
-_LONGEST_STEP = 2.0  # of log T, so that a flat start cannot throw the search across the interval
-_FLAT = 1e-20  # β at which all classes weigh the same, but for excluded ones, which weigh nothing
+_TOLERANCE = 1e-7  # last step in log T; convergence is quadratic, and 1e-4 is documented
+_NEAR, _SAMPLE = 1e-3, 8192  # the search on many rows starts at the optimum of a sample, with this tolerance and size
+_LONGEST_STEP = 2.0  # longest step in log T, so that a flat start cannot throw the search across the interval
+_FLAT = 1e-20  # β at which all classes that are not excluded have the same probability
 
 
 class TemperatureScaling(Tempered, Certified):
-    """softmax(z / T) with one T > 0, fitted on validation data (Guo et al. 2017). The decision never changes.
+    """softmax(z / T) with one T > 0, fitted on validation data (Guo et al. 2017); the decision never changes.
 
-    By default T minimises the log-loss on [1e-3, 1e3]. The log-loss is convex in 1/T; the fit is Newton's method in
-    log T inside a bracket and ends, in float64, with a certificate: the derivative at the answer. Where the optimum
-    lies outside (every row right, or logits no better than chance) the bound comes back with a ``BoundWarning``. A
-    fitted one that is fitted again starts from its temperature.
+    By default T minimises the log-loss on [1e-3, 1e3]. The log-loss is convex in 1/T; the fit is Newton's method in log T
+    inside a bracket, in float64, and ends with a certificate, the derivative at the solution. If the optimum is outside the
+    interval (every row is correct, or the logits are no better than chance), T is the bound, with a ``BoundWarning``. A second
+    fit starts from the fitted temperature.
 
-    With a grid, T is the best candidate, the smallest of equals. The papers' grids go by name, each with its criterion
-    and bins: "mukhoti" (.1 … 10, ECE), "wang" (.01 … 10, ECE), "wang-code" (.01 … 4.99, ECE, never one of exactly 0),
-    "komisarenko" (.01 … 5, equal-mass ECE), "komisarenko-code" (.05 … 5, equal-mass ECE with interpolated bins).
+    With a grid, T is the best candidate, the smallest if several are equal. The papers' grids have names, which imply a
+    criterion and bins: "mukhoti" (.1 … 10, ECE), "wang" (.01 … 10, ECE), "wang-code" (.01 … 4.99, ECE, ignoring an ECE of
+    exactly 0), "komisarenko" (.01 … 5, equal-mass ECE), "komisarenko-code" (.05 … 5, equal-mass ECE, interpolated bins).
 
     Args:
-        criterion: "nll" or "ece"; None is the preset's, else "nll". The ECE jumps with T, so a T chosen by it is the
-            best of its grid and no more, and it can cost log-loss. It takes weights with bins of equal width only.
-        binning: Bins of the ECE, or a number of equal width; None is the preset's, else ``EqualWidth(15)``.
+        criterion: "nll" or "ece"; None is that of the preset in ``grid``, or "nll". The ECE is not continuous in T, so a T
+            chosen by it is only the best of its grid, and it can raise the log-loss. With weights it needs bins of equal width.
+        binning: Bins of the ECE, or a number of equal-width bins; None is that of the preset, or ``EqualWidth(15)``.
         grid: Temperatures > 0, or a preset's name; None is the continuous fit for "nll" and .01 … 10 for "ece".
-        prior: Standard deviation > 0 of a normal prior on log T about 0, for the continuous fit, such as the 0.5 of
-            ``AutoCalibrator``: without a wrong row T then stays near 1, and does not go to its bound. None for none.
+        prior: Standard deviation > 0 of a normal prior on log T with mean 0, for the continuous fit, or None for none.
+            ``AutoCalibrator`` uses 0.5. If no row is wrong, T then stays near 1 instead of going to its bound.
 
     Attributes:
         temperature: The fitted T.
         gradient: d log-loss / d log T at a continuously fitted T, in nats: the certificate; NaN after a grid.
 
     Raises:
-        InputError: For a prior beside a criterion "ece" or a grid.
+        InputError: If ``prior`` is combined with the criterion "ece" or a grid.
 
     Examples:
         >>> import math
@@ -108,14 +108,14 @@ def check_prior(prior: float | None) -> float | None:
 def fit_log_temperature(
     rows: RowSource, *, start: float = 0.0, prior: float | None = None, tolerance: float = _TOLERANCE
 ) -> tuple[float, float]:
-    """Return the log T on [log 1e-3, log 1e3] of least log-loss, and the derivative there; a bound comes with a warning.
+    """Return the log T in [log 1e-3, log 1e3] of lowest log-loss and the derivative there; warn if it is a bound.
 
     Args:
         rows: Checked rows.
-        start: log T to begin at; of many rows in memory a sample is fitted first, since every step costs a pass.
-        prior: Standard deviation of a normal prior on log T, whose penalty (log T)² / (2 prior²) joins the summed
-            log-loss; None for none.
-        tolerance: Of log T at the last step, quiet above the default.
+        start: log T to start from; for many rows in memory a sample is fitted first, because every step costs a pass.
+        prior: Standard deviation of a normal prior on log T, which adds (log T)² / (2 prior²) to the summed log-loss; None for
+            none.
+        tolerance: Size of the last step in log T; above the default, no warning is issued.
 
     Raises:
         InputError: If a label's logit is −inf, which makes the log-loss infinite at every T.
@@ -139,12 +139,12 @@ def fit_log_temperature(
             break
         step = -value / curvature if curvature > 0 else -math.copysign(math.inf, value)
         if margin >= 0 and not precision:
-            # every label has the largest logit, so that the log-loss falls down to T = 0, soon by less than rounding
+            # every label has the largest logit, so the log-loss decreases down to T = 0, soon by less than rounding
             return _at_bound(rows, _LOW, value, tolerance)
         if (x == _LOW and value >= 0) or (x == _HIGH and value <= 0):
             return _at_bound(rows, x, value, tolerance)
         if abs(step) <= tolerance:
-            # too short to need another pass: Newton squares it, so that the answer no longer depends on the start
+            # quadratic convergence: after such a short step the remaining error no longer depends on the start
             return x + step, value
         left, right = (left, x) if value > 0 else (x, right)
         if right - left <= tolerance:
@@ -156,7 +156,7 @@ def fit_log_temperature(
 
 
 def _at_bound(rows: RowSource, bound: float, gradient: float, tolerance: float) -> tuple[float, float]:
-    """Return the bound and the derivative there, with a warning unless it is that of a sample; T = 1 if no T changes anything."""
+    """Return the bound and the derivative there, with a warning (not for a sample); T = 1 if T has no effect."""
     if tolerance > _TOLERANCE:
         return bound, gradient
     flat = bound == _LOW and float(rows.total(_moments, _FLAT)[0]) == 0

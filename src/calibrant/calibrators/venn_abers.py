@@ -1,4 +1,4 @@
-"""Venn-Abers calibration: two isotonic answers, one for each label that the new row may have."""
+"""Venn–Abers calibration: two isotonic regressions, one for each label that a new row can have."""
 
 from typing import Any
 
@@ -13,16 +13,17 @@ from calibrant.rows import RowSource
 
 
 class VennAbers(OneVsRest):
-    """Inductive Venn-Abers: p = p₁ / (1 − p₀ + p₁), p_y the isotonic answer with the new row added as label y.
+    """Inductive Venn–Abers calibration: p = p₁ / (1 − p₀ + p₁), where p_y is the isotonic fit with the new row added as label y.
 
-    One of p₀ and p₁ is perfectly calibrated whatever the data, if rows are exchangeable; their distance says how much the
-    data leave open. Both are exact for every possible row: they are steps at the fitting rows, found in one pass each.
-    One pair of maps for two classes, one a class against the rest, then normalised, for more. p is never 0 or 1.
+    If rows are exchangeable, one of p₀ and p₁ is perfectly calibrated; their distance shows how uncertain the data leave the
+    probability. Both are exact: they are step functions with steps at the fitting rows, computed in one pass each. Two classes
+    have one pair of maps; with more classes, each class has a pair against the rest, and the results are normalised. p is never
+    0 or 1.
 
     Attributes:
-        places: (C, M) the distinct log-odds seen; shorter rows repeat their last.
-        lower: (C, M + 1) p₀ before, at and between them.
-        upper: (C, M + 1) p₁ likewise.
+        places: (C, M) the distinct log-odds of the fit; shorter rows repeat their last entry.
+        lower: (C, M + 1) values of p₀ at and between these log-odds.
+        upper: (C, M + 1) values of p₁ at and between these log-odds.
 
     Examples:
         >>> z, y = torch.tensor([[0.0, 2.0], [0.0, -1.0], [0.0, 1.0], [0.0, -2.0]]), torch.tensor([1, 0, 1, 0])
@@ -39,7 +40,7 @@ class VennAbers(OneVsRest):
     upper: Tensor
 
     def interval(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Return (p₀, p₁), each (N, K): the two answers for each class against the rest.
+        """Return (p₀, p₁), each (N, K): the two probabilities of each class against the rest.
 
         Raises:
             InputError: If the shape is not that of ``fit``.

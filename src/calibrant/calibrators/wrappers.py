@@ -1,4 +1,4 @@
-"""What is asked of a calibrator beyond its log-loss: that the decision stays, or that its confidence is right on average."""
+"""Wrappers that keep a calibrator from changing decisions, or bin the confidence of its decisions."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -18,19 +18,19 @@ from calibrant.calibrators.chunks import LOWEST, wrong_mass
 from calibrant.calibrators.one_vs_rest import BetaCalibration, PlattScaling, SplineCalibration
 from calibrant.rows import Batch, MemoryRows, RowSource
 
-_BINS = 10  # of the decision's confidence: fewer have a larger log-loss, more a larger ECE
-_MARGIN = 1e-6  # of log-odds by which the decision stays ahead: more than float32 rounds log-probabilities by
+_BINS = 10  # bins of the decision's confidence; fewer increase the log-loss, more increase the ECE
+_MARGIN = 1e-6  # lead of the decision in log-odds, larger than the rounding of log-probabilities in float32
 
 
 class KeepDecision(Calibrator):
-    """Any calibrator, with the model's decision in every row: the nearest probabilities whose largest class is the model's.
+    """Wraps a calibrator so that the model's decision never changes.
 
-    The free answer p stands for the truth, so that the expected log-loss of an answer q is KL(p ‖ q) + H(p): of all q that keep the
-    decision on top, the one of least KL(p ‖ q) is taken. A decision against which the data speak cannot be kept and calibrated: it gets
-    as much as the class that is likelier.
+    The wrapped calibrator returns probabilities p. If these are the truth, probabilities q have the expected log-loss
+    KL(p ‖ q) + H(p), so the q with the smallest KL(p ‖ q) among those that keep the decision on top is returned. If p prefers
+    another class, the decision cannot be both kept and calibrated; both classes then get (almost) the same probability.
 
     Args:
-        calibrator: What is fitted, freely.
+        calibrator: The calibrator to wrap.
 
     Examples:
         >>> from calibrant.calibrators import VectorScaling
@@ -59,10 +59,11 @@ class KeepDecision(Calibrator):
 
 
 def lead(log_p: Tensor, decided: Tensor) -> Tensor:
-    """Return log q (N, K) of least KL(p ‖ q) with q_d ≥ q_j for the decision d (N, 1): d and the classes above get their mean.
+    """Return the log q (N, K) with the smallest KL(p ‖ q) such that q_d ≥ q_j for the decision d (N, 1).
 
-    With s_1 ≥ s_2 ≥ … the other classes, class s_m joins while it is above the mean of p_d, s_1 … s_{m−1}; that the means rise up to
-    there and no class left is above the last is the condition of Karush, Kuhn and Tucker.
+    The decision and the classes above it get their mean. If s_1 ≥ s_2 ≥ … are the other classes, s_m is included while it is
+    above the mean of p_d, s_1 … s_{m−1}. This satisfies the Karush–Kuhn–Tucker conditions, because the mean rises with each
+    class that is included, and no other class is above it.
     """
     p = log_p.exp()
     own = p.gather(1, decided)
@@ -75,20 +76,20 @@ def lead(log_p: Tensor, decided: Tensor) -> Tensor:
 
 
 class ConfidenceBinning(Calibrator):
-    """Any calibrator, and then the decision's confidence as one of ten values, for the lowest calibration error.
+    """Wraps a calibrator and replaces its decision's confidence by one of ten values, for a low calibration error.
 
-    A calibrator of many parameters is too sure on new rows, and on its own rows that does not show. So a curve of the decision's
-    confidence is fitted to answers for rows of folds that the calibrator was not fitted on, by ``AutoCalibrator`` among Platt scaling,
-    beta calibration, centred isotonic regression and a spline; its means in ten bins of equal mass are the new confidences. The
-    decision stays the calibrator's; the other classes keep their proportions. Where no curve gains, nothing is changed.
+    A calibrator with many parameters is over-confident on new rows, but not on its own. So a curve is fitted to its
+    out-of-fold confidences: ``AutoCalibrator`` chooses among Platt scaling, beta calibration, centred isotonic regression and
+    splines. The means of this curve in ten bins of equal mass are the new confidences. The decision remains that of the wrapped
+    calibrator, and the other classes keep their proportions. If no curve shows a gain, nothing is changed.
 
     Args:
-        calibrator: What is fitted first.
-        folds: How many parts, ≥ 2; fitting takes so many times as long.
+        calibrator: The calibrator to wrap.
+        folds: Number of folds, ≥ 2; the fit takes that many times as long.
 
     Attributes:
-        edges: (B − 1,) in log-odds of the calibrator's confidence; empty where nothing is changed.
-        values: (B,) the log-odds that each bin gets.
+        edges: (B − 1,) edges in log-odds of the calibrator's confidence; empty if nothing is changed.
+        values: (B,) log-odds of the new confidence of each bin.
 
     Examples:
         >>> from calibrant.calibrators import Identity
@@ -118,7 +119,7 @@ class ConfidenceBinning(Calibrator):
         self.preserves_argmax = self.calibrator.preserves_argmax
 
     def learned(self) -> str:
-        """Return how many values the confidence has."""
+        """Return the number of values of the confidence, for the repr."""
         return f"{len(self.values)} values of the confidence" if len(self.values) else "confidence as it is"
 
     def _fit(self, rows: RowSource) -> None:
@@ -130,7 +131,7 @@ class ConfidenceBinning(Calibrator):
         curves = [PlattScaling(ridge=1.0), BetaCalibration(), CentredIsotonic(), SplineCalibration()]
         curve = AutoCalibrator(folds=self.folds, candidates=curves)
         curve._learn(MemoryRows.of_batch(pairs))
-        # likelier than not nothing is off: ten values in place of many would lose for nothing
+        # doing nothing has most of the weight, so ten values instead of many would only lose information
         if float(curve.weights[0]) > 0.5:
             return
         log_odds, order = pairs.logits[:, 1].sort()
@@ -155,7 +156,7 @@ def top_pairs(answers: Iterable[tuple[Batch, Tensor]]) -> Batch:
     """Return rows of two classes, wrong and right, with logits 0 and the log-odds of the decision's probability.
 
     Args:
-        answers: Rows, and log-probabilities (M, n, K) for them, of which the last are used.
+        answers: Rows with log-probabilities (M, n, K); the last of the M are used.
     """
     batches = []
     for batch, log_p in answers:
@@ -167,10 +168,9 @@ def top_pairs(answers: Iterable[tuple[Batch, Tensor]]) -> Batch:
 
 
 def with_confidence(logits: Tensor, edges: Tensor, values: Tensor) -> Tensor:
-    """Return log-probabilities (N, K) float64 in which the decision has its bin's probability, and stays the decision.
+    """Return log-probabilities (N, K) float64 in which the decision has its bin's probability and stays on top.
 
-    The other classes keep their proportions. Where the bin's probability is less than the runner-up would get, the two are
-    all but equal.
+    The other classes keep their proportions. If the bin's probability is below that of the next class, both become almost equal.
     """
     log_q, log_rest, decided = log_pair_of_top(logits.double())
     others = log_q - log_rest
