@@ -1,7 +1,8 @@
-"""Predictions larger than memory, or than one machine: Parquet files whose batches add up to the same sums as rows in memory.
+"""Predictions that do not fit in memory or on one machine, as batches of Parquet files.
 
-``batches(path)`` reads them in this process, ``on_ray(path)`` as tasks of a Ray cluster. Calibrators fit on them, ``evaluate``
-measures them, ``apply`` writes them calibrated. ``on_ranks(rows)`` adds the sums of the ranks of ``torch.distributed``.
+``batches(path)`` reads them in this process, ``on_ray(path)`` as tasks of a Ray cluster. Calibrators can be fitted on them,
+``evaluate`` computes metrics, and ``apply`` writes calibrated copies. ``on_ranks(rows)`` adds the sums of all ranks of
+``torch.distributed``. The sums over batches are the same as those over rows in memory.
 """
 
 import copy
@@ -35,14 +36,14 @@ from calibrant.statistics.means import Powers
 __all__ = ["Batches", "apply", "batches", "evaluate", "on_ranks", "on_ray"]
 
 BATCH_ROWS = 1 << 16
-BATCH_BYTES = 16 << 20  # of logits in float32 at a time; float64 computations on them take a few MiB more
+BATCH_BYTES = 16 << 20  # size of a batch of float32 logits; computations in float64 take a few MiB more
 READ_BYTES = 1 << 20  # without a read buffer Arrow loads whole column chunks: 587 MiB for 128k rows of 1,000 classes
 LEVEL = 0.95
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A row group of a file: what is read, and sent to a worker, at once."""
+    """A row group of a file, the unit that is read at once or sent to a worker."""
 
     path: Path
     group: int
@@ -53,14 +54,14 @@ class Piece:
 
 @dataclass(frozen=True)
 class Reader:
-    """How Arrow batches become predictions.
+    """Converts Arrow batches to predictions.
 
     Args:
-        mapped: What the user says of the columns.
-        split: The value of the column ``split`` of the rows that are read, or None.
-        metadata: What stands beside the columns.
-        columns: The columns that are read.
-        classes: K.
+        mapped: The user's mapping of columns.
+        split: Only rows with this value in the column ``split`` are read; None reads all rows.
+        metadata: The metadata of the table.
+        columns: The columns to read.
+        classes: Number of classes K.
     """
 
     mapped: Mapped
@@ -90,7 +91,7 @@ class Reader:
                     yield table
 
     def part(self, table: Any, place: str, *, labelled: bool | None = None) -> tuple[Part, Predictions]:
-        """Return where the scores stand in an Arrow table, and its rows."""
+        """Return which columns of an Arrow table hold scores, and its rows as predictions."""
         names = [name for name in table.column_names if name not in ("groups", "split") and FEATURE not in name]
         contents = read_contents(Arrow(place, names, table.select, self.metadata), self.mapped, labelled=labelled)
         [data] = contents.splits.values()
@@ -107,23 +108,31 @@ class Reader:
 
 
 class Batches(RowSource):
-    """The rows of a Parquet file, or of a folder of them, read batch by batch for each sum. Make it by ``batches`` or ``on_ray``.
+    """The rows of one or more Parquet files, read batch by batch for each sum; made by ``batches`` or ``on_ray``.
 
-    Iterating yields ``Predictions``. For a calibrator's ``fit`` it is a source of batches.
+    Iteration yields ``Predictions``. A calibrator's ``fit`` accepts it in place of data in memory.
 
     Args:
-        files: Parquet files with the same columns, at least one.
-        mapped: What the user says of the columns.
-        split: The value of the column ``split`` of the rows that are read, or None.
+        files: At least one Parquet file; all have the same columns.
+        mapped: The user's mapping of columns.
+        split: Only rows with this value in the column ``split`` are read; None reads all rows.
         on_ray: Whether each row group is a task of a Ray cluster.
 
     Attributes:
-        files: Its files, in order of their names.
-        classes: K.
-        class_names: Their names, or None.
-        count: Rows of positive weight.
-        mass: The sum of their weights.
-        grouped: Whether rows lie in groups; their intervals need them in memory.
+        files: The files, in order of their names.
+        classes: Number of classes K.
+        class_names: K names, or None.
+        count: Number of rows with positive weight.
+        mass: Sum of their weights.
+        grouped: Whether rows are in groups; intervals for groups need the rows in memory.
+
+    Examples:
+        >>> import pathlib, tempfile, calibrant
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.parquet"
+        >>> calibrant.save_predictions(path, calibrant.Predictions.from_logits(2 * torch.eye(3), [0, 1, 1]))
+        >>> rows = batches(path)
+        >>> rows.count, [len(part) for part in rows]
+        (3, [3])
     """
 
     device = torch.device("cpu")
@@ -152,11 +161,11 @@ class Batches(RowSource):
         self._steps: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...] = ()
         if self.weighted:
             self.count, self.mass = self._over(_itself_alone).total(_count_and_mass)
-            # weights have the mean 1 in fits, so that their scale does not move a ridge against the rows
+            # weights have mean 1 in fits, so that their scale does not change the strength of a ridge
             self._stage = partial(_batches_of, self.count / self.mass)
 
     def _first(self, reader: Reader) -> None:
-        """Read some rows, which say what is read, and what it holds."""
+        """Read a few rows to determine the columns to read, the classes and whether there are groups."""
         asked: list[str] = []
         table = next(reader.scan(self.pieces[0], None, smaller=512))
         names = [name for name in table.column_names if name not in ("groups", "split") and FEATURE not in name]
@@ -168,7 +177,7 @@ class Batches(RowSource):
         found = read_contents(Arrow(str(self.pieces[0]), names, select, reader.metadata), reader.mapped)
         [data] = found.splits.values()
         if not isinstance(data, Predictions):
-            raise InputError("one class a row", "several labels", "read the file into memory")
+            raise InputError("one class per row", "several labels", "read the file into memory")
         self.classes, self.weighted, self.class_names = data.classes, data.weights is not None, data.class_names
         self.reader = replace(reader, columns=tuple(dict.fromkeys(asked)), classes=data.classes)
 
@@ -178,13 +187,13 @@ class Batches(RowSource):
             yield from self.reader.read(piece)
 
     def _over(self, stage: Callable[[Predictions], Iterator[Any]]) -> "Batches":
-        """Return a source of what ``stage`` makes of the predictions, instead of batches for a fit."""
+        """Return a source of the results of ``stage`` for the predictions, instead of batches for a fit."""
         rows = copy.copy(self)
         rows._stage, rows._steps = stage, ()
         return rows
 
     def map(self, make: Callable[..., Any], *parameters: Any) -> "Batches":
-        """Return a source of ``make(batch, *parameters)``, made anew for each sum."""
+        """Return a source of ``make(batch, *parameters)``, computed again for each sum."""
         rows = copy.copy(self)
         rows._steps = (*self._steps, (make, parameters))
         return rows
@@ -198,14 +207,14 @@ class Batches(RowSource):
         return found
 
     def _check_files(self) -> None:
-        """Refuse files that have changed since they were listed: the sums of one fit must be over the same rows."""
+        """Raise an error if a file has changed since it was listed, because all sums of a fit must be over the same rows."""
         for file, mark in self.marks.items():
             if _mark_of(file) != mark:
-                expected, got = f"{shown(file)} to stay as it was", "a changed or missing file"
+                expected, got = f"{shown(file)} to stay unchanged", "a changed or missing file"
                 raise FileFormatError(expected, got, "run it again when nothing writes to it")
 
     def run(self, job: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
-        """Yield ``job(item)`` of every item in order, in this process or as a task of the Ray cluster, and report progress."""
+        """Yield ``job(item)`` for every item in order, in this process or as tasks of a Ray cluster, and report progress."""
         results = _on_ray(job, items) if self.on_ray else map(job, items)
         for number, result in enumerate(results, start=1):
             report_progress(f"{number} of {len(items)} {'files' if isinstance(items[0], tuple) else 'row groups'}")
@@ -235,7 +244,9 @@ def _metadata_of(files: Sequence[Path]) -> list[Any]:
             found.append(opened.metadata)
         if not found[-1].schema.to_arrow_schema().equals(found[0].schema.to_arrow_schema()):
             expected = f"the columns of {files[0].name} in every file of {shown(file.parent)}"
-            raise FileFormatError(expected, f"others in {file.name}", "keep the outputs of one model in a folder")
+            raise FileFormatError(
+                expected, f"other columns in {file.name}", "keep the outputs of one model in a folder"
+            )
     return found
 
 
@@ -323,17 +334,20 @@ def batches(
     weights: str | None = None,
     split: str | None = None,
 ) -> Batches:
-    """Return the rows of a Parquet file, or of the ``*.parquet`` files of a folder, as batches that can be iterated again.
+    """Return the rows of a Parquet file, or of the ``*.parquet`` files in a folder, as batches that can be iterated repeatedly.
 
-    The columns are those of ``calibrant.read``, by their names or as they are said.
+    Columns are recognised by their names as in ``calibrant.read``, or stated by the arguments.
 
     Args:
         path: The file or folder.
         columns: The columns of the scores: a pattern such as "p_*", or names.
         label: The column of the labels.
-        kind: What the scores are.
+        kind: Whether the scores are "logits" or "probs".
         weights: The column of the weights.
-        split: Of a table with a column ``split``, which rows to read.
+        split: If the table has a column ``split``, its value in the rows to read.
+
+    Returns:
+        The rows as a source of batches.
 
     Raises:
         FileFormatError: If there is no such file, or a table has other columns than the first.
@@ -353,17 +367,24 @@ def batches(
 
 
 def on_ray(path: str | os.PathLike[str], **options: Any) -> Batches:
-    """Return the same as ``batches``, read by the workers of a Ray cluster: each row group is a task, which returns its sums.
+    """Return the rows of Parquet files as ``batches`` does, read by the workers of a Ray cluster, one task per row group.
 
-    The cluster is the one that ``ray.init`` connected to, else that at ``RAY_ADDRESS``, else one that is started on this
-    machine. Every node must be able to read the path. Ray runs a task again if its worker dies.
+    The cluster is the one that ``ray.init`` has connected to, or the one at ``RAY_ADDRESS``, or a new one on this machine.
+    Every node must be able to read the path. Ray repeats a task if its worker dies.
 
     Args:
         path: As for ``batches``.
         options: As for ``batches``.
 
+    Returns:
+        The rows as a source of batches.
+
     Raises:
         MissingExtraError: If Ray is not installed.
+
+    Examples:
+        >>> from calibrant.calibrators import TemperatureScaling
+        >>> TemperatureScaling().fit(on_ray("predictions/"))  # doctest: +SKIP
     """
     _import_ray()
     split = options.pop("split", None)
@@ -381,12 +402,12 @@ def _files_of(path: str | os.PathLike[str]) -> list[Path]:
 
 
 def logits_bytes(path: str | os.PathLike[str]) -> int:
-    """Return the size in bytes of the numbers of a Parquet file that may be scores, in float32; 0 for any other file."""
+    """Return the size in bytes, as float32, of all numbers in a Parquet file that may be scores; 0 for any other file."""
     if Path(path).suffix != ".parquet" or not Path(path).is_file():
         return 0
     try:
         [metadata] = _metadata_of([Path(path)])
-    except FileFormatError:  # whoever reads it says why
+    except FileFormatError:  # reading the file later raises the reason
         return 0
     groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
     columns = [group.column(at) for group in groups for at in range(group.num_columns)]
@@ -405,18 +426,21 @@ def evaluate(
     calibrator: Calibrator | None = None,
     draws: int = 1000,
 ) -> Panel:
-    """Return metrics over the rows of a source, with the intervals and limits that ``evaluate.panel`` has in memory.
+    """Return metrics over the rows of a source, with the same intervals and limits as ``evaluate.panel`` has in memory.
 
-    Rows in groups get no intervals: those need all rows of a group at once.
+    Rows in groups have no intervals, which would need all rows of a group at once.
 
     Args:
-        source: From ``batches`` or ``on_ray``.
-        metrics: Metrics that are sums; None takes accuracy, NLL, Brier score, ECE, MCE and ClasswiseECE.
-        calibrator: Applied to every batch first, or None. It must not have been fitted on these rows.
-        draws: Outcomes drawn for the limits if calibrated that need them; 0 leaves all limits and the intervals out.
+        source: The result of ``batches`` or ``on_ray``.
+        metrics: Metrics that are computed from sums; None takes accuracy, NLL, Brier score, ECE, MCE and ClasswiseECE.
+        calibrator: A calibrator that is applied to every batch first, or None. It must not have been fitted on these rows.
+        draws: Number of simulated outcomes for limits that need them; 0 leaves out all limits and intervals.
+
+    Returns:
+        One row per metric.
 
     Raises:
-        InputError: If data are not valid; the message names file and row group.
+        InputError: If data are invalid; the error names file and row group.
         LeakError: If the calibrator was fitted on these rows.
 
     Examples:
@@ -433,7 +457,7 @@ def evaluate(
     uncertain = draws > 0 and not source.grouped
     rows = source._over(partial(_apply_calibrator, calibrator))
     states = dict(zip(chosen, rows.total(_states, chosen), strict=True))
-    # how the classes of a row vary together is in no table: their interval needs the rows again
+    # the table does not contain how the classes of a row vary together, so this interval needs a second pass over the rows
     again = tuple((m, states[m]) for m in chosen if uncertain and isinstance(m, ClasswiseECE) and source.classes > 2)
     signed: dict[Any, Powers] = (
         dict(zip([m for m, _ in again], rows.total(_second_look, again), strict=True)) if again else {}
@@ -457,7 +481,7 @@ def _second_look(data: Predictions, asked: Sequence[tuple[ClasswiseECE, BinTable
 
 
 def _interval_ends(metric: Any, state: Any, signed: Powers | None, draws: int) -> tuple[float | None, ...]:
-    """Return both ends of a metric's interval, and its limit and mean if calibrated, from its state; None for what there is not."""
+    """Return both ends of a metric's interval, its limit and its mean if calibrated, from its state; None if not known."""
     low = high = null_high = null_mean = None
     if metric.measures_calibration:
         with suppress(NoIntervalError):
@@ -471,22 +495,36 @@ def _interval_ends(metric: Any, state: Any, signed: Powers | None, draws: int) -
 
 
 def apply(calibrator: Calibrator, source: Batches, out: str | os.PathLike[str]) -> list[Path]:
-    """Write a data set with calibrated scores, one file for each of its files, and return these.
+    """Write a copy of a data set with calibrated scores, one output file per input file.
 
-    Beside each column of scores stands one called ``calibrated_`` and its name, of the same kind. All else is copied. A file
-    appears when it is complete.
+    For each column of scores the output has an additional column with the prefix ``calibrated_`` and scores of the same kind.
+    Everything else is copied. A file appears only when it is complete.
 
     Args:
         calibrator: A fitted calibrator for the same number of classes.
-        source: From ``batches`` or ``on_ray``.
-        out: A folder, made if it does not exist; for one input file also a name that ends in .parquet.
+        source: The result of ``batches`` or ``on_ray``.
+        out: A folder, which is created if it does not exist, or, for a single input file, a path that ends in .parquet.
+
+    Returns:
+        The paths of the output files.
 
     Raises:
-        InputError: If data are not valid, the calibrator has another number of classes, or the output is an input.
+        InputError: If data are invalid, the calibrator has another number of classes, or the output is an input.
         FileFormatError: If the folder cannot be written.
+
+    Examples:
+        >>> import pathlib, tempfile, calibrant
+        >>> from calibrant.calibrators import TemperatureScaling
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> calibrant.save_predictions(
+        ...     folder / "a.parquet", calibrant.Predictions.from_logits(2 * torch.eye(3), [0, 1, 1])
+        ... )
+        >>> rows = batches(folder / "a.parquet")
+        >>> [file.name for file in apply(TemperatureScaling().fit(rows), rows, folder / "calibrated.parquet")]
+        ['calibrated.parquet']
     """
     place = as_path(out, name="out").absolute()
-    calibrator.check_input(torch.zeros(1, source.classes))  # unfitted, or of another number of classes: before any work
+    calibrator.check_input(torch.zeros(1, source.classes))  # raises before any work is done
     single = len(source.files) == 1 and place.suffix == ".parquet" and not place.is_dir()
     if not single:
         check_folder(out)
@@ -541,7 +579,9 @@ class RankRows(RowSource):
         self.local, self.group = local, group
         ranks = self._gather((local.count, local.classes, local.weighted, local.mass))
         if len({rank[1] for rank in ranks}) > 1 or len({rank[2] for rank in ranks if rank[0]}) > 1:
-            raise InputError("ranks with equally many classes, and weights on all or on none", f"{ranks}", "pass them")
+            raise InputError(
+                "the same number of classes on all ranks, and weights on all or none", f"{ranks}", "pass them"
+            )
         self.count, self.mass, self.classes = (
             sum(rank[0] for rank in ranks),
             sum(rank[3] for rank in ranks),
@@ -550,7 +590,7 @@ class RankRows(RowSource):
         self.weighted, self.device = any(rank[2] for rank in ranks), local.device
 
     def fold(self, work: Callable[..., Any], *parameters: Any) -> Any:
-        """Return Σ ``work(batch, *parameters)`` over the ranks, in their order."""
+        """Return Σ ``work(batch, *parameters)`` over the batches of all ranks, in order of rank."""
         answers = self._agree(lambda: self.local.fold(work, *parameters))
         return added(value for value in answers if value is not None)
 
@@ -562,7 +602,7 @@ class RankRows(RowSource):
         return rows
 
     def map(self, make: Callable[..., Any], *parameters: Any) -> "RankRows":
-        """Return what ``make`` makes of every batch, on its rank."""
+        """Return a source of ``make(batch, *parameters)``, computed on the batch's rank."""
         rows = copy.copy(self)
 
         def prepare() -> None:
@@ -572,7 +612,7 @@ class RankRows(RowSource):
         return rows
 
     def _agree(self, task: Callable[[], Any]) -> list[Any]:
-        """Return what ``task`` returns on every rank; an error on one of them is raised on all, so that none waits for it."""
+        """Return the results of ``task`` on all ranks; an error on one rank is raised on all, so that no rank waits for it."""
         try:
             mine, failed = task(), None
         except CalibrantError as error:
@@ -597,12 +637,15 @@ class RankRows(RowSource):
 def on_ranks(rows: RowSource, *, group: Any = None) -> RankRows:
     """Return the rows of all ranks of a ``torch.distributed`` group, in the order of the ranks.
 
-    Every rank makes it of its own rows and then calls the same fit, which ends in the same bits on all of them. An error on
-    one rank is raised on all.
+    Every rank calls this with its own rows and then calls the same fit, whose results are bit-identical on all ranks. An error
+    on one rank is raised on all.
 
     Args:
-        rows: This rank's rows: ``rows.MemoryRows.of(logits, labels)``, or ``batches(path)``. A rank may hold none.
+        rows: This rank's rows: ``rows.MemoryRows.of(logits, labels)``, or ``batches(path)``. A rank may have none.
         group: The process group; None is the default one.
+
+    Returns:
+        The rows of all ranks, which ``fit`` accepts in place of data in memory.
 
     Raises:
         InputError: If there is no process group, or the ranks differ in their number of classes, or in whether rows have weights.

@@ -359,7 +359,7 @@ def test_decisions_text_and_several_labels_come_back(suffix: str, tmp_path: Path
         np.testing.assert_array_equal(found.probs, data.probs)
     text = Predictions(2 * torch.eye(2), features={"site": np.array(["x", "zü"])})
     if suffix == ".safetensors":
-        with pytest.raises(InputError, match=r"'feature:site' is text, and \.safetensors holds numbers alone"):
+        with pytest.raises(InputError, match=r"'feature:site' is text, but \.safetensors holds only numbers"):
             save_predictions(path, text)
     else:
         save_predictions(path, text)

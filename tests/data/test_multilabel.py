@@ -1,4 +1,4 @@
-"""Predictions of several labels a row: what they keep, what they reduce to, what they refuse."""
+"""Predictions of several labels per row: what they keep, what they reduce to, what they refuse."""
 
 import math
 
@@ -63,7 +63,7 @@ def test_a_model_is_run_over_a_loader() -> None:
 
 
 REFUSED = {
-    "one class a row": (lambda: MultiLabel.from_logits(LOGITS, [0, 1, 2, 0]), "Predictions.from_logits"),
+    "one class per row": (lambda: MultiLabel.from_logits(LOGITS, [0, 1, 2, 0]), "Predictions.from_logits"),
     "softmax": (lambda: MultiLabel.from_probs(torch.softmax(LOGITS, 1), LABELS), "Predictions.from_logits or from_probs"),
     "probs as logits": (lambda: MultiLabel.from_logits(torch.sigmoid(LOGITS), LABELS), "use from_probs"),
     "logits as probs": (lambda: MultiLabel.from_probs(LOGITS, LABELS), "use from_logits"),
@@ -94,7 +94,7 @@ def test_what_is_for_one_class_a_row_names_what_is_for_several_and_the_reverse()
         with pytest.raises(InputError, match=r"got a MultiLabel; take .pooled\(\) or .label\(name\), or use"):
             measure(several)
     for table in (multilabel_panel, label_table):
-        with pytest.raises(InputError, match="use panel and subgroups for one class a row"):
+        with pytest.raises(InputError, match="use panel and subgroups for one class per row"):
             table(one)
-    with pytest.raises(InputError, match="it is for MultiLabel; fit its base on one class a row"):
+    with pytest.raises(InputError, match="it is for MultiLabel; fit its base on one class per row"):
         one.calibrated_by(MultiLabelCalibrator(PlattScaling()).fit(several))

@@ -213,7 +213,7 @@ def test_pairs_of_events_and_of_decisions_have_metrics_of_their_own() -> None:
     assert isinstance(data, Predictions)
     assert {Accuracy(), AURC()} < set(default_metrics(data.top_label()))
     assert not {Accuracy(), AURC()} & set(default_metrics(data.one_vs_rest(1)))
-    with pytest.raises(InputError, match="got pairs of a probability and what happened; make them with"):
+    with pytest.raises(InputError, match="got pairs of a probability and an outcome; make them with"):
         NLL()(data.top_label())
 
 

@@ -116,7 +116,7 @@ def test_few_errors_decide_no_loss() -> None:
     unsure = Predictions.from_binary_probs([0.9] * 300, [1] * 298 + [0] * 2)
     found = compare(sure, unsure, metrics=[NLL(), Brier(), Accuracy()])
     assert [row.p_value is None for row in found.rows] == [True, True, False]
-    assert "5 wrong decisions that tell the two apart are needed, 2 seen; about 800 rows would do" in found.verdict
+    assert "5 wrong decisions on which the models differ are needed, 2 seen; about 800 rows would do" in found.verdict
     more = [Predictions.from_binary_probs([p] * 300, [1] * 295 + [0] * 5, groups=groups)
             for groups in (None, list(range(300))) for p in (0.999, 0.9)]  # fmt: skip
     for pair, tested in ((more[:2], True), (more[2:], False)):
@@ -124,7 +124,9 @@ def test_few_errors_decide_no_loss() -> None:
         assert [row.p_value is not None for row in found.rows] == [tested, tested, False]
         what = "" if tested else "groups with "
         assert f"lower by 0.0677; 20 {what}wrong decisions of each model are needed, 5 seen" in found.verdict
-        assert ("groups with wrong decisions that tell the two apart are needed, 5 seen" in found.verdict) is not tested
+        assert (
+            "groups with wrong decisions on which the models differ are needed, 5 seen" in found.verdict
+        ) is not tested
 
 
 def test_one_group_has_no_test_but_its_figures() -> None:

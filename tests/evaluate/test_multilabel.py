@@ -1,4 +1,4 @@
-"""Binary metrics over several labels a row: pooled, averaged, label by label, and the worst of them."""
+"""Binary metrics over several labels per row: pooled, averaged, label by label, and the worst of them."""
 
 import math
 

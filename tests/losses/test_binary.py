@@ -1,4 +1,4 @@
-"""Losses of several labels a row: the values of the two-class losses, missing labels, extreme logits, compilation."""
+"""Losses of several labels per row: the values of the two-class losses, missing labels, extreme logits, compilation."""
 
 import copy
 import math
@@ -153,7 +153,7 @@ def test_what_does_not_fit_is_refused() -> None:
     logits, labels = sample()
     loss = BinaryFocalLoss(2.0, pos_weight=torch.ones(3))
     cases = [
-        (lambda: loss(logits, labels[:, 0]), "for one class a row"),
+        (lambda: loss(logits, labels[:, 0]), "for one class per row"),
         (lambda: loss(logits, labels + 1), "got 2"),
         (lambda: loss(logits, labels - 3.5), "-1 where missing"),
         (lambda: loss(logits[:, :2], labels[:, :2]), r"pos_weight of shape \(2,\)"),

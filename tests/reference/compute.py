@@ -66,7 +66,7 @@ def events(p: Any, y: Any) -> Any:
 
 
 def several_labels(logits: Any, labels: Any) -> Any:
-    """Return predictions of several labels a row."""
+    """Return predictions of several labels per row."""
     return calibrant.MultiLabel.from_logits(logits, labels)
 
 

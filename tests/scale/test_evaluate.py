@@ -138,7 +138,7 @@ def make_folder_of_two_models(path: Path) -> None:
         (Path.mkdir, "a folder of them, got none"),
         (lambda path: path.write_bytes(b"PAR1 and no more"), "broken or truncated"),
         (lambda path: in_parts(sample(3), path.mkdir() or path / "val"), r"in its folders \(val\): name one of these"),
-        (make_folder_of_two_models, r"the columns of 6.parquet in every file of .*, got others in 7.parquet"),
+        (make_folder_of_two_models, r"the columns of 6.parquet in every file of .*, got other columns in 7.parquet"),
         (os.mkfifo, "got a pipe or device"),  # which is not waited for
     ],
 )
@@ -163,7 +163,7 @@ def test_data_that_change_between_two_sums_are_refused(tmp_path: Path) -> None:
     before = file.stat()
     calibrant.save_predictions(file, {"all": sample(3, rows=1332)[1000:]})
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-    with pytest.raises(FileFormatError, match=r"2\.parquet to stay as it was, got .*; run it again"):
+    with pytest.raises(FileFormatError, match=r"2\.parquet to stay unchanged, got .*; run it again"):
         TemperatureScaling().fit(source)
 
 

@@ -101,7 +101,7 @@ def finish(recipe: Recipe, *, checkpoint: Path | None = None) -> Outcome:
 
 
 def by_hand(recipe: Recipe, loss: Callable[[Tensor, Tensor], Tensor] | None = None) -> Tensor:
-    """Return test logits of the same training written out with torch alone: the oracle. ``loss`` returns one value a row."""
+    """Return test logits of the same training written out with torch alone: the oracle. ``loss`` returns one value per row."""
     rows_of = loss or partial(nn.functional.cross_entropy, reduction="none")
     plan, fold = recipe.training, load_fold(recipe.data, seed=recipe.seed, fold=recipe.fold)
     with torch.random.fork_rng():

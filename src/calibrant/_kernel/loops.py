@@ -103,7 +103,7 @@ def _lay_out(flat, first, here, classes, work, top, index):  # type: ignore[no-u
 
 @_loop
 def _largest_of(row, lanes):  # type: ignore[no-untyped-def]
-    """Return the largest of a row's ``LANES`` running maxima: of a single one the compiler makes no vector code."""
+    """Return the largest of a row's ``LANES`` running maxima; the compiler does not vectorise a loop with a single maximum."""
     classes = len(row)
     for j in range(LANES):
         lanes[j] = row[min(j, classes - 1)]

@@ -101,7 +101,7 @@ class ConvexCalibrator(Certified):
         """Return the parameters (P,) from which a first fit starts.
 
         Args:
-            classes: K.
+            classes: Number of classes K.
         """
 
     def penalty(self, theta: Tensor) -> Tensor:

@@ -120,7 +120,7 @@ class PriorShift(Calibrator):
     def _fit(self, rows: RowSource) -> None:
         given = self.priors or self.rates
         if given is not None and len(given) != rows.classes:
-            raise refuse(f"{rows.classes} priors or rates, one a class", f"{len(given)}", "pass one for every logit")
+            raise refuse(f"{rows.classes} priors or rates, one per class", f"{len(given)}", "pass one for every logit")
         self.source_priors = rows.total(_label_mass, rows.classes) / rows.mass
         self.certificate = self.source_priors.new_empty(0)
         new = self.source_priors

@@ -1,1 +1,1 @@
-"""Predictions and their companions: the record, pairs, several labels, top-k, splits, file formats, the leakage guard."""
+"""Predictions, pairs and predictions of several labels; reading and saving them; and the check for leakage."""

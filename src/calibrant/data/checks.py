@@ -1,4 +1,4 @@
-"""Checks of data that are to be measured, and of the costs of decisions."""
+"""Checks of data for evaluation, and of the costs of decisions."""
 
 from typing import Any
 
@@ -13,14 +13,14 @@ LARGEST_COST = 1e100  # its square, and sums of squares, stay finite
 
 
 def require_rows(data: Data, *, what: object) -> Data:
-    """Return the rows of positive weight of predictions or pairs: the one check of whatever is measured.
+    """Return the rows of positive weight of predictions or pairs, at least one.
 
     Args:
-        data: What was passed.
-        what: What it is for, named in the message.
+        data: The data to check.
+        what: What needs the data, for the error.
 
     Raises:
-        InputError: If it is anything else, or holds no such row.
+        InputError: If the data are something else, or have no such row.
 
     Examples:
         >>> from calibrant import Predictions
@@ -42,11 +42,11 @@ def require_predictions(data: Data, *, what: object) -> Predictions:
     """Return the rows of positive weight of predictions over all classes, at least one.
 
     Args:
-        data: What was passed.
-        what: What it is for, named in the message.
+        data: The data to check.
+        what: What needs the data, for the error.
 
     Raises:
-        InputError: If it is anything else, such as pairs, or holds no such row.
+        InputError: If the data are something else (pairs, for example), or have no such row.
 
     Examples:
         >>> from calibrant import Predictions
@@ -56,7 +56,7 @@ def require_predictions(data: Data, *, what: object) -> Predictions:
     rows = require_rows(data, what=what)
     if not isinstance(rows, Predictions):
         remedy = "make them with Predictions.from_logits, or use a metric of pairs such as ECE()"
-        raise refuse(f"predictions over all classes for {what}", "pairs of a probability and what happened", remedy)
+        raise refuse(f"predictions over all classes for {what}", "pairs of a probability and an outcome", remedy)
     return rows
 
 
@@ -72,10 +72,10 @@ def require_unweighted(data: Data, *, what: object) -> Data:
 
 
 def require_independent(data: Data, *, name: str = "predictions") -> Data:
-    """Return ``data`` if each of its groups has one row only; ``name`` is that of the argument.
+    """Return ``data`` if each of its groups has a single row; ``name`` is the argument's name for the error.
 
     Raises:
-        InputError: If a group has more.
+        InputError: If a group has several rows.
     """
     if data.groups is not None and (groups := len(data.groups.unique())) < len(data):
         got = f"{len(data):,} rows of {groups:,} groups"
@@ -87,7 +87,7 @@ def check_costs(costs: Any, *, name: str = "costs") -> tuple[tuple[float, ...], 
     """Return costs[true, action] (K, A) as numbers.
 
     Raises:
-        InputError: If they are not a finite table of two classes and two actions or more, which cost different amounts.
+        InputError: If they are not a finite table of at least two classes and two actions that differ in cost.
     """
     table = as_tensor(costs, name=name).double()
     # larger ones would overflow in sums of squares

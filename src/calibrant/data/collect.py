@@ -1,4 +1,4 @@
-"""A model's outputs over a loader, in evaluation mode."""
+"""Collects a model's outputs over a loader, in evaluation mode."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from calibrant._core.check import refuse
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Put ``model`` into evaluation mode, and afterwards each of its parts into its own mode, such as a frozen layer's."""
+    """Put ``model`` into evaluation mode inside the block, and restore the mode of each of its modules afterwards."""
     modes = [(part, part.training) for part in model.modules()]
     model.eval()
     try:
@@ -22,11 +22,11 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 
 def outputs_of(model: nn.Module, loader: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """Return logits and labels of all batches on the CPU, in evaluation mode; each part's own mode is put back.
+    """Return logits and labels of all batches on the CPU, computed in evaluation mode; all modes are restored afterwards.
 
     Args:
-        model: Returns logits (N, K) for a batch of inputs.
-        loader: Batches of inputs and labels.
+        model: A module that returns logits (N, K) for a batch of inputs.
+        loader: Batches (inputs, labels).
 
     Raises:
         InputError: If there is no batch.

@@ -1,12 +1,12 @@
-"""Predictions in files and data frames: read by a mapping that the user states, and saved in open formats.
+"""Reads predictions from files and data frames, and saves them in open formats.
 
-Which columns hold what is said by the user, or stands in the names of this table; nothing else is inferred:
+The user states what the columns contain, or they have one of these names; nothing else is inferred:
 
-    scores     p_*, prob_*, probs_* (probabilities), logit_*, logits_* (logits): one column a class, whose name follows;
-               p, prob (the probability of class 1), probs, logits (a list a row)
+    scores     p_*, prob_*, probs_* (probabilities), logit_*, logits_* (logits): one column per class, * being its name;
+               p, prob (the probability of class 1), probs, logits (one list per row)
     label      label, labels, y, y_true, target
     others     weights, groups, split, decision, feature:*
-    arrays     logits or probs, labels and the others, each alone or behind the name of a split: val_logits, test_labels
+    arrays     logits or probs, labels and the others, each alone or after the name of a split: val_logits, test_labels
 """
 
 import csv
@@ -51,21 +51,21 @@ OTHERS: dict[str, Kind] = {"weights": "number", "groups": "any", "split": "text"
 CALIBRATED = "calibrated_"  # before the names of columns that ``calibrant apply`` adds
 UNNAMED = "all"  # the split of a file without splits
 SAVED = (".npz", ".safetensors", ".parquet", ".feather", ".arrow", ".csv", ".tsv", ".jsonl")
-_LISTS = (".parquet", ".feather", ".arrow")  # whose tables hold the scores of a row as a list
-_SUM = 1e-4  # from 1, within which sums of probabilities are taken as they are
+_LISTS = (".parquet", ".feather", ".arrow")  # formats in which a row's scores are saved as a list
+_SUM = 1e-4  # sums of probabilities that differ less from 1 are not corrected
 
 
 @dataclass
 class Part:
-    """Where the scores stand in a table, or in the arrays of one split.
+    """The location of the scores in a table, or in the arrays of one split.
 
     Args:
         table: The table.
-        columns: The names of the scores: one a class, or one alone.
-        kind: What they are.
-        spellings: What the columns may call the classes, the first as they are shown; empty if they have no names.
-        stem: What stands before the names of the arrays of a split: ``val_``.
-        shape: Of the scores, once they are read.
+        columns: The columns of the scores: one per class, or a single one.
+        kind: Whether they are "logits" or "probs".
+        spellings: Possible names of the classes; the first are used for display. Empty if the classes have no names.
+        stem: The prefix of a split's arrays, such as ``val_``.
+        shape: Shape of the scores, once they have been read.
     """
 
     table: Table
@@ -78,11 +78,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Contents:
-    """What was read.
+    """The content of a file.
 
     Args:
-        splits: Split name → predictions; "all" where there are no splits.
-        parts: Where the scores of each stand; one part where a column says the split.
+        splits: The predictions of each split by name; "all" if there are no splits.
+        parts: The location of each split's scores; a single part if a column contains the split.
         notes: Sentences on how the file was read.
     """
 
@@ -91,10 +91,10 @@ class Contents:
     notes: list[str] = field(default_factory=list)
 
     def find(self, split: str | None) -> str:
-        """Return the name of a split: of the one that is named, or of the only one; rows without splits go by any name.
+        """Return the key of a split by name, or of the only split; without splits, every name means all rows.
 
         Raises:
-            InputError: If there is no such split, or there are several and none is named.
+            InputError: If there is no such split, or there are several and ``split`` is None.
         """
         if list(self.splits) == [UNNAMED] or (split is None and len(self.splits) == 1):
             return next(iter(self.splits))
@@ -120,28 +120,32 @@ def read(
     features: Sequence[str] = (),
     multilabel: bool = False,
 ) -> Predictions | MultiLabel:
-    """Return the predictions in a file or in a data frame.
+    """Read predictions from a file or a data frame.
 
     Args:
         path_or_frame: A ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet``, ``.feather``, ``.npz``, ``.safetensors``, ``.pt`` or ``.npy``
             file, or a frame of pandas, Polars or PyArrow.
-        columns: The columns of the scores, one a class: their names in order, or a pattern such as ``"p_*"``; a column of lists or
-            of the probability of class 1; or the name of the array. Not needed for the names that the page on files lists.
-        label: The column, or array, of the labels: names of classes as the columns have them, or integers from 0. With
-            ``multilabel`` a pattern, such as ``"y_*"``.
-        kind: What the scores are.
-        weights: The column of weights.
-        groups: The column whose equal values mark rows that do not vary independently, such as a patient.
-        split: Which split, where the file has several.
-        class_names: The classes in the order of the scores, for labels that are text beside scores without names.
-        labels: A file that holds the labels: as many in the same order, or joined by the column ``on``.
-        on: A column of both files whose text is the same for the same row, and which names each label once.
-        features: Further columns to keep beside the rows, for calibrators and metrics of groups.
-        multilabel: Whether each row has several labels, each 1, 0 or −1 (missing) with a probability of its own.
+        columns: The columns of the scores, one per class: their names in order, or a pattern such as ``"p_*"``; or one column of
+            lists or of the probability of class 1; or the name of an array. Columns with the names listed on the page about files
+            are found without it.
+        label: The column or array of the labels: names of classes as in the columns, or integers from 0. With ``multilabel`` a
+            pattern such as ``"y_*"``.
+        kind: Whether the scores are "logits" or "probs".
+        weights: The column of weights ≥ 0.
+        groups: The column of groups of dependent rows, such as patient.
+        split: The split to read, if the file has several.
+        class_names: The names of the classes in the order of the scores, if labels are text and the scores have no names.
+        labels: A file with the labels, in the same order or matched by the column ``on``.
+        on: A column of both files by which rows are matched; its values must be unique in the file of labels.
+        features: Further columns to keep, for calibrators and metrics that use groups.
+        multilabel: Whether each row has several labels, each 1, 0 or −1 (missing), with a score for each.
+
+    Returns:
+        The predictions; a ``MultiLabel`` if ``multilabel`` is set.
 
     Raises:
         FileFormatError: If the file is missing, broken or of another kind.
-        InputError: If its names do not say what it holds, or what they hold is not valid.
+        InputError: If the content of the columns is not clear from names or arguments, or is invalid.
 
     Examples:
         >>> import pathlib, tempfile
@@ -161,9 +165,9 @@ def read_contents(source: Any, mapped: Mapped | None = None, *, labelled: bool |
 
     Args:
         source: A path, a frame, or a table that is open.
-        mapped: What the user says of it.
-        labelled: Whether labels are needed; None reads them where they are; False reads scores, decisions and features alone, of
-            all rows as one split.
+        mapped: The user's mapping of columns.
+        labelled: Whether labels are required. None reads labels if there are any; False reads only scores, decisions and
+            features, of all rows as one split.
 
     Raises:
         FileFormatError: As ``read``.
@@ -181,7 +185,7 @@ def read_contents(source: Any, mapped: Mapped | None = None, *, labelled: bool |
 
 
 def _parts_of(table: Table, mapped: Mapped) -> list[Part]:
-    """Return where the scores stand: in a table, or in the arrays of each split, before whose names the split's stands."""
+    """Return the location of the scores in a table, or in the arrays of each split, which have its name as prefix."""
     if not isinstance(table, Arrays):
         return [_find_scores(table, mapped)]
     if table.names == [""]:
@@ -193,7 +197,7 @@ def _parts_of(table: Table, mapped: Mapped) -> list[Part]:
 
 
 def _find_scores(table: Table, mapped: Mapped) -> Part:
-    """Return where the scores stand in a table, as the user says or its names do."""
+    """Return the location of the scores in a table, from the user's mapping or from the columns' names."""
     columns = mapped.columns
     if columns is None:
         there = [f"{key}*" for key in PREFIXES if _match_pattern(table, f"{key}*")]
@@ -220,7 +224,7 @@ def _prefix(name: str) -> str:
 
 
 def _chosen(table: Table, columns: str | Sequence[str]) -> tuple[list[str], Sequence[Sequence[str]]]:
-    """Return the columns that a pattern or a list names, and what they may call the classes."""
+    """Return the columns that a pattern or a list names, with the possible names of the classes."""
     names = columns
     if isinstance(columns, str):
         names = [columns] if columns in table.places else next(csv.reader([columns], skipinitialspace=True), [])
@@ -237,7 +241,10 @@ def _chosen(table: Table, columns: str | Sequence[str]) -> tuple[list[str], Sequ
 
 
 def _match_pattern(table: Table, pattern: str) -> dict[str, str]:
-    """Return what stands for the star of a pattern → the column; columns that ``apply`` adds match no other pattern than theirs."""
+    """Return the columns that match a pattern, by the text that its star stands for.
+
+    Columns added by ``apply`` match only patterns that name them.
+    """
     front, _, back = pattern.partition("*")
     names = [name for name in table.names if pattern.startswith(CALIBRATED) or not name.startswith(CALIBRATED)]
     found = [name for name in names if name.startswith(front) and name.endswith(back) and len(name) > len(front + back)]
@@ -253,7 +260,7 @@ def _cannot_tell(table: Table, what: str) -> InputError:
 
 
 def _read_part(part: Part, mapped: Mapped, labelled: bool | None, found: Contents) -> None:
-    """Add the predictions of one part of a file to ``found``, by split, with the columns that the user or the names say."""
+    """Add the predictions of one part of a file to ``found``, by split."""
     table, several = part.table, mapped.multilabel
     labels = [] if labelled is False or mapped.labels is not None else _label_columns(part, mapped, labelled)
     if odd := [name for name in mapped.features if name in (*part.columns, *labels)]:
@@ -276,7 +283,7 @@ def _read_part(part: Part, mapped: Mapped, labelled: bool | None, found: Content
         given = np.stack([held[name] for name in labels], axis=1) if len(labels) > 1 else held[labels[0]]
     columns: dict[str, Any] = {role: held[said[role]] for role in ("weights", "groups") if said.get(role)}
     columns["features"] = {name: held[column] for name, column in features.items()} or None
-    if scores.ndim > 2:  # positions of one image or sequence do not vary independently
+    if scores.ndim > 2:  # positions of one image or sequence are not independent
         columns.setdefault("groups", np.arange(len(scores)))
     try:
         if several:
@@ -298,7 +305,7 @@ def _read_part(part: Part, mapped: Mapped, labelled: bool | None, found: Content
 
 
 def _as_labels(part: Part, mapped: Mapped, scores: Array, labels: Any, columns: dict[str, Any]) -> MultiLabel:
-    """Return rows with several labels, each with a probability of its own."""
+    """Return rows with several labels, each with its own probability."""
     if labels is not None and (labels == np.round(labels)).all():
         labels = labels.astype(np.int64)
     make = MultiLabel.from_logits if part.kind == "logits" else MultiLabel.from_probs
@@ -403,7 +410,7 @@ def _label_columns(part: Part, mapped: Mapped, labelled: bool | None) -> list[st
 
 
 def _read_labels(mapped: Mapped, table: Table, rows: int) -> Any:
-    """Return the labels in a file of their own: in the order of the rows, or joined by the text of a column."""
+    """Return the labels from a separate file, in the order of the rows or matched by the text of a column."""
     other = open_table(mapped.labels, lines=True)
     names = [name for name in other.names if name != mapped.on]
     if mapped.label in names:
@@ -428,10 +435,10 @@ def _texts_of(table: Table, column: str) -> Array:
 
 
 def refuse_other_rows(table: Table, other: Table, *, scores: Collection[str]) -> None:
-    """Refuse two tables if a column that both have, and that is not among ``scores``, has other text in some row.
+    """Check that two tables agree in all columns that both have, except ``scores``.
 
     Raises:
-        InputError: If one has.
+        InputError: If a column differs in some row.
     """
     if isinstance(table, Arrays) or isinstance(other, Arrays):
         return  # no column of either says which row is which
@@ -449,16 +456,16 @@ def refuse_other_rows(table: Table, other: Table, *, scores: Collection[str]) ->
 
 
 def find_rows(wanted: Array, keys: Array, *, on: str, name: str) -> Array:
-    """Return the place of each of ``wanted`` among ``keys``.
+    """Return the index in ``keys`` of each value of ``wanted``.
 
     Args:
         wanted: Values of a column.
-        keys: Values of the column of the same name in another file, each once.
-        on: The column.
-        name: The other file.
+        keys: Unique values of the column of the same name in another file.
+        on: Name of the column, for the error.
+        name: Name of the other file, for the error.
 
     Raises:
-        InputError: If a key is there twice, or not at all.
+        InputError: If a key occurs twice, or a wanted value is missing.
     """
     names, first, counts = np.unique(keys, return_index=True, return_counts=True)
     if (counts > 1).any():
@@ -494,16 +501,16 @@ def calibrated_columns(part: Part, data: Any) -> dict[str, Array]:
 
 
 def save_predictions(path: str | os.PathLike[str], data: Any) -> None:
-    """Save predictions so that ``read`` needs no arguments, whole or not at all; the suffix names the format.
+    """Save predictions in a form that ``read`` understands without arguments; the file is written atomically.
 
     Args:
-        path: Ends in ``.npz``, ``.safetensors`` (without features of text), ``.parquet``, ``.feather``, ``.csv``, ``.tsv`` or
-            ``.jsonl``.
-        data: Predictions, or split name → predictions.
+        path: A path whose suffix is the format: ``.npz``, ``.safetensors`` (without features of text), ``.parquet``, ``.feather``,
+            ``.csv``, ``.tsv`` or ``.jsonl``.
+        data: Predictions, or a dict from names of splits to predictions.
 
     Raises:
-        InputError: If they are no predictions, or a class has a name that no table can hold.
-        FileFormatError: For another suffix, or a place that cannot be written.
+        InputError: If these are not predictions, or the name of a class cannot be written in a table.
+        FileFormatError: If the suffix is another, or the file cannot be written.
 
     Examples:
         >>> import pathlib, tempfile
@@ -534,7 +541,7 @@ def save_predictions(path: str | os.PathLike[str], data: Any) -> None:
             kind, values = _scores_of(one)
             arrays |= {stem + key: column for key, column in ({kind: values} | one.stored()).items()}
         if suffix == ".safetensors" and (texts := [key for key, one in arrays.items() if one.dtype.kind == "U"]):
-            raise InputError(f"{texts[0]!r} is text, and .safetensors holds numbers alone; write .npz")
+            raise InputError(f"{texts[0]!r} is text, but .safetensors holds only numbers; write .npz")
         write_named(place, arrays, names)
         return
     named = list(splits) != [UNNAMED]
@@ -550,7 +557,7 @@ def _scores_of(data: Any) -> tuple[str, Array]:
 
 
 def _as_table(data: Any, names: Sequence[str] | None, suffix: str, split: str | None) -> Any:
-    """Return predictions as an Arrow table: scores as lists in ``.parquet`` and ``.feather``, elsewhere as one column a class."""
+    """Return predictions as an Arrow table, with scores as lists for ``.parquet`` and ``.feather``, else one column per class."""
     (kind, values), several = _scores_of(data), isinstance(data, MultiLabel)
     lists, arrays = suffix in _LISTS and not several, data.stored()
     ends = names or [str(k) for k in range(values.shape[1])]

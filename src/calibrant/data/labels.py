@@ -28,7 +28,7 @@ def match_labels(
         texts: The labels.
         spellings: Names of the classes in the order of the scores, in one or several spellings of which the first that has
             every label counts; none where the scores have no names.
-        classes: K.
+        classes: Number of classes K.
         numbers_first: Whether integers are indices even where classes have numbers as names, as in arrays. Columns p1, p2, p3
             have labels 1, 2, 3.
         column: What messages call the labels.

@@ -1,4 +1,4 @@
-"""What a user says of a file: which columns hold what. It is apart from reading, so that help does not wait for PyTorch."""
+"""The user's mapping of a file's columns, in a module of its own so that the help does not import PyTorch."""
 
 import os
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Predictions of several labels a row: each label is an event of its own, label = 1, with a probability of its own.
+"""Predictions of several labels per row: each label is an event of its own, label = 1, with a probability of its own.
 
 A row of ``Predictions`` has one class, and its probabilities sum to 1. Here they do not: a picture may show a cat, a dog, both
 or neither. There is no top label. A label that is not known is coded -1. Metrics and calibrators are loops over labels.

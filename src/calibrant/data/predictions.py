@@ -328,7 +328,7 @@ class Predictions(Record):
         if not isinstance(calibrator, nn.Module) or not hasattr(calibrator, "top_label"):
             remedy = "fit one of calibrant.calibrators, or load it"
             if getattr(calibrator, "multi_label", False):
-                remedy = "it is for MultiLabel; fit its base on one class a row"
+                remedy = "it is for MultiLabel; fit its base on one class per row"
             raise refuse("a fitted calibrator", type(calibrator).__name__, remedy)
         fitted_names, names = getattr(calibrator, "class_names", ()), self.class_names or ()
         if fitted_names and names and not _classes_agree(fitted_names, names):

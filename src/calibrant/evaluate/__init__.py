@@ -1,4 +1,4 @@
-"""Evaluation: the panel of metrics with uncertainty, comparisons of models, groups and labels, and recalibration."""
+"""Evaluation of models: metrics with uncertainty, comparisons, calibration of groups and labels, and recalibration."""
 
 from calibrant.evaluate.compare import compare, compare_all
 from calibrant.evaluate.cost_calibration import cost_calibration

@@ -1,4 +1,4 @@
-"""Paired comparison of models on the same rows: which is better calibrated, by how much, and whether chance explains it."""
+"""Paired comparison of models on the same rows: which is better, by how much, and whether chance explains the difference."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -30,15 +30,14 @@ class ComparisonRow:
 
     Args:
         metric: The metric's repr.
-        a: Its value for A.
-        b: Its value for B.
+        a: The value for A.
+        b: The value for B.
         difference: B − A.
         low: Lower end of its confidence interval, or None if no interval with the nominal coverage is known.
         high: Upper end, or None.
-        p_value: That there is no difference, corrected for the number of metrics (Holm), or None where no test is known
-            to hold its level.
+        p_value: p-value for no difference, corrected for the number of metrics (Holm); None if no valid test is known.
         winner: "a" or "b" if the corrected p-value is below 1 − level, else None.
-        note: What the test is of, where it is not of the figure beside it; else why there is none, and how many rows would do.
+        note: What is tested, if it is not the difference itself; or why there is no test, and how many rows would suffice.
     """
 
     metric: str
@@ -54,13 +53,13 @@ class ComparisonRow:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What ``compare`` found.
+    """The result of ``compare``.
 
     Args:
-        rows: One a metric.
-        verdict: In plain words.
-        n: Rows of data.
-        level: Of the intervals.
+        rows: One row per metric.
+        verdict: The result in sentences.
+        n: Number of rows of data.
+        level: Coverage of the intervals, in (0, 1).
     """
 
     rows: tuple[ComparisonRow, ...]
@@ -84,22 +83,26 @@ def compare(
 ) -> Comparison:
     """Compare two models, or two calibrators, on the same rows.
 
-    Rows are paired, so that what makes a row hard for both cancels; rows of one group count as one
-    unit; p-values are corrected for the number of metrics tested. No test of the difference of two ECEs is known to hold its level
-    between models whose errors have different shapes. So the squares of the same gaps are tested, less their sampling bias
-    (``paired_square_test``); a model is called better calibrated where its squares and its ECE are smaller.
-    Losses and ECEs are tested where both models decide at least 20 rows (or groups) wrongly, log-losses and Brier scores of
-    independent rows from 5 on. Of these two scores wrong decisions count as far as they tell the models apart.
+    Rows are paired, so that the difficulty of a row cancels. If there are groups, they are the independent units. p-values are
+    corrected for the number of metrics.
+
+    No valid test of the difference of two ECEs is known for models whose errors have different shapes. Instead, the squares of
+    the same gaps are tested, minus their sampling bias (``paired_square_test``). A model is called better calibrated if both its
+    squares and its ECE are smaller. A test needs at least 20 wrong decisions (or groups with one) of each model. For the
+    log-loss and the Brier score of independent rows 5 suffice, but only wrong decisions on which the models differ count.
 
     Args:
-        a: Predictions of A.
+        a: Labelled predictions of A.
         b: Predictions of B for the same rows in the same order.
-        metrics: Which; None takes accuracy, log-loss, Brier score and ECE, as far as they apply.
-        names: What the verdict calls them.
-        level: Coverage of the intervals; a difference counts if its corrected p-value is below 1 − level.
+        metrics: The metrics to compare; None takes accuracy, log-loss, Brier score and ECE, as far as they apply.
+        names: Names of the models for the verdict.
+        level: Coverage of the intervals, in (0, 1); a difference is significant if its corrected p-value is below 1 − level.
+
+    Returns:
+        One row per metric, and a verdict.
 
     Raises:
-        InputError: If the two do not hold the same labelled rows.
+        InputError: If the rows or labels of the two differ.
 
     Examples:
         >>> from calibrant import Predictions
@@ -121,15 +124,15 @@ def compare_all(
     """Compare each pair of several models on the same rows, with p-values corrected for all pairs and metrics (Holm).
 
     Args:
-        models: Name → predictions, two or more.
+        models: Predictions of at least two models, by name.
         metrics: As in ``compare``.
-        level: As there; the intervals are those of single comparisons.
+        level: As in ``compare``; the intervals are not corrected.
 
     Returns:
-        Names of two models → their comparison.
+        The comparison of each pair of models, by their names.
 
     Raises:
-        InputError: As ``compare``.
+        InputError: As in ``compare``.
 
     Examples:
         >>> from calibrant import Predictions
@@ -162,10 +165,10 @@ def compare_all(
 
 
 def _paired_rows(a: Data, b: Data) -> tuple[Data, Data]:
-    """Return the rows of positive weight of both, which have the groups of either.
+    """Return the rows of positive weight of both, with groups if one of them has groups.
 
     Raises:
-        InputError: If they are not the same rows.
+        InputError: If the rows differ.
     """
     for data in (a, b):
         require_rows(data, what="a comparison")
@@ -178,12 +181,12 @@ def _paired_rows(a: Data, b: Data) -> tuple[Data, Data]:
         "classes": getattr(a, "classes", None) == getattr(b, "classes", None) or type(a) is not type(b),
     }
     if other := [what for what, alike in same.items() if not alike]:
-        raise InputError(f"A and B with the same {other[0]}", "others", "compare one test set")
+        raise InputError(f"A and B with the same {other[0]}", "different ones", "compare on one test set")
     truth, other_truth = map(_what_happened, (a, b))
     if truth is not None and other_truth is not None and not torch.equal(truth, other_truth):
         row = int(torch.nonzero(truth != other_truth)[0])
         got = f"label {int(truth[row])} and {int(other_truth[row])} in row {row}"
-        raise InputError("A and B on the same rows in the same order", got, "sort them alike")
+        raise InputError("A and B on the same rows in the same order", got, "sort both in the same way")
     if a.groups is None and b.groups is not None:
         a = replace(a, groups=b.groups)
     return a.counted, b.counted
@@ -195,7 +198,7 @@ def same_weights(a: Data, b: Data) -> bool:
 
 
 def _what_happened(data: Data) -> Tensor | None:
-    """Return what happened (N,): the true class or the event; None of decisions without classes."""
+    """Return the outcomes (N,): the true class or the event; None for decisions without classes."""
     if are_events(data):
         return data.y.long().cpu()
     labels = data.require_labels() if isinstance(data, Predictions) else data.labels
@@ -203,7 +206,7 @@ def _what_happened(data: Data) -> Tensor | None:
 
 
 def _test(metric: Metric, a: Data, b: Data, *, level: float) -> PairedTest | str:
-    """Return the test of B − A, or why there is none: "" if none is known to hold its level, or losses are infinite."""
+    """Return the test of B − A, or the reason why there is none: "" if no valid test is known or losses are infinite."""
     try:
         if isinstance(metric, Accuracy | Error):
             return _test_of_decisions(metric, a, b, level=level)
@@ -222,20 +225,20 @@ def _test(metric: Metric, a: Data, b: Data, *, level: float) -> PairedTest | str
 
 
 def _lacking(metric: Metric, a: Data, b: Data) -> str:
-    """Return how many wrong decisions a test of ``metric`` lacks: it is valid only where one error cannot decide its variance."""
+    """Return a sentence if there are too few wrong decisions for a test of ``metric``, whose variance one error could decide."""
     loss = metric.of_labels if isinstance(metric, NLL | Brier) else None
     enough = FEWEST_OF_ROWS if a.groups is None and a.weights is None and loss else FEWEST_COMPARED
     if (scarce := scarce_errors(a, b, loss=loss, enough=enough)) is None:
         return ""
     seen, rows = scarce
-    counted = "that tell the two apart" if loss and isinstance(a, Predictions) else "of each model"
+    counted = "on which the models differ" if loss and isinstance(a, Predictions) else "of each model"
     if a.groups is not None:
         return f"{enough} groups with wrong decisions {counted} are needed, {math.floor(seen)} seen; measure on more groups"
     return f"{enough} wrong decisions {counted} are needed, {math.floor(seen)} seen; about {rows:,} rows would do"
 
 
 def _test_of_decisions(metric: MeanMetric, a: Data, b: Data, *, level: float) -> PairedTest:
-    """Return the test of decisions: Student's t, or the exact sign test of the rows decided differently where they are few.
+    """Return the test of decisions: Student's t, or the exact sign test if few rows are decided differently.
 
     References:
         McNemar 1947.

@@ -1,4 +1,4 @@
-"""Whether decisions cost what the probabilities foresee: in the mean, and over ranges of the foreseen cost."""
+"""Tests whether decisions cost what the probabilities predict, on average and over ranges of the predicted cost."""
 
 import math
 from dataclasses import dataclass
@@ -19,15 +19,16 @@ _TERMS = 60  # of the alternating series of the range's tail; the last is below 
 
 @dataclass(frozen=True)
 class CostCalibration:
-    """The cost that probabilities foresee beside the cost that their decisions have.
+    """The predicted and the actual cost of decisions.
 
     Args:
-        foreseen: Mean over rows of the least expected cost.
+        foreseen: Mean over rows of the lowest expected cost.
         realised: Mean cost of the decisions.
-        difference: Realised minus foreseen, with its interval.
-        p: Of the difference if the probabilities are calibrated.
-        kuiper: The largest difference over any range of foreseen costs, summed over its rows and divided by all rows.
-        kuiper_p: Of that, if they are; None with groups, whose rows are not independent.
+        difference: ``realised`` − ``foreseen``, with its interval.
+        p: p-value of the difference if the probabilities are calibrated.
+        kuiper: The largest difference over any range of predicted costs, summed over its rows and divided by the number of all
+            rows.
+        kuiper_p: p-value of ``kuiper`` if the probabilities are calibrated; None with groups, whose rows are dependent.
     """
 
     foreseen: float
@@ -47,22 +48,26 @@ class CostCalibration:
 def cost_calibration(
     predictions: Predictions, costs: Any, *, reject: float | None = None, level: float = 0.95
 ) -> CostCalibration:
-    """Compare the cost foreseen by the probabilities with the realised cost of the decisions of least expected cost.
+    """Compare the cost that probabilities predict with the actual cost of the decisions of lowest expected cost.
 
-    Decision a_i = argmin_a Σ_k p_ik C_ka foresees f_i, and costs C_{y_i a_i}. If the probabilities are calibrated the differences have
-    mean 0 and variance Σ_k p_ik (C_{k a_i} − f_i)², which p takes as known, with its skewness (Edgeworth's first term). The Kuiper
-    statistic is the range of their cumulative sums in the order of the foreseen cost, against the range of a Brownian motion
-    (Feller 1951): it finds gaps that cancel in the mean. With groups the difference is tested over groups, and ranges are not.
+    The decision a_i = argmin_a Σ_k p_ik C_ka has the predicted cost f_i and the actual cost C_{y_i a_i}. If the probabilities are
+    calibrated, the differences have mean 0 and the known variance Σ_k p_ik (C_{k a_i} − f_i)²; p also accounts for their skewness
+    (Edgeworth's first term). The Kuiper statistic is the range of the cumulative differences in order of the predicted cost,
+    compared with the range of a Brownian motion (Feller 1951). It finds gaps that cancel on average. With groups the difference is
+    tested over groups, and there is no Kuiper test.
 
     Args:
-        predictions: Labelled, with all classes, not fitted on.
-        costs: (K, A) costs[true, action]; negative ones are gains.
+        predictions: Labelled predictions over all classes, on which no calibrator was fitted.
+        costs: (K, A) costs[true, action]; negative costs are gains.
         reject: Cost of abstaining, or None.
-        level: Of the difference's interval.
+        level: Coverage of the interval of the difference, in (0, 1).
+
+    Returns:
+        Both costs, and the tests of their difference.
 
     Raises:
-        InputError: If costs are no finite table with a line for each class.
-        NoIntervalError: For a single row or group.
+        InputError: If ``costs`` is not a finite table with one row for each class.
+        NoIntervalError: If there is only one row or group.
 
     Examples:
         >>> from calibrant import Predictions
@@ -77,8 +82,8 @@ def cost_calibration(
     data = require_predictions(predictions, what="the calibration of costs")
     table = torch.tensor(check_costs(costs), dtype=torch.float64, device=data.logits.device)
     if len(table) != data.classes:
-        lines = f"costs of {data.classes} classes, as predictions"
-        raise refuse(lines, f"{len(table)} lines", "give each class a line")
+        lines = f"costs of {data.classes} classes, as in the predictions"
+        raise refuse(lines, f"{len(table)} rows", "give each class per row")
     if reject is not None:
         table = torch.cat([table, table.new_full((len(table), 1), reject)], dim=1)
     p = data.float64_probs()

@@ -1,6 +1,6 @@
-"""Figures of several labels a row: pooled and averaged over labels, and every label with one test for the worst of them.
+"""Metrics for several labels per row, pooled and averaged over labels, and a test of the worst label.
 
-The labels of one row are never taken for independent: rows, or their groups, are the units of every interval.
+The labels of a row are dependent, so rows, or groups of rows, are the units of every interval.
 """
 
 import math
@@ -28,19 +28,21 @@ _MIN_UNITS = 10  # rows, or groups, with a positive and with a negative label, a
 
 
 def multilabel_panel(predictions: MultiLabel, *, draws: int = 1000, seed: int = 0, level: float = 0.95) -> Panel:
-    """Return NLL, Brier, bias and ECE of each label's probability, pooled (micro) and averaged over labels (macro).
+    """Return NLL, Brier score, bias and ECE of several labels per row, pooled (micro) and averaged over labels (macro).
 
-    NLL is in nats, Brier (p − y)², 0 to 1, Bias mean probability − frequency, ECE of 15 bins of equal width.
-
-    The interval of a mean is Student's t corrected for skewness, of each row's part in the pooled or averaged metric; that of the
-    pooled ECE is ``interval(ECE(), predictions.pooled())``. The macro ECE has as many bins as 15 times the labels, of which chance
-    decides most: it has no interval, but what it would be if the model were calibrated.
+    NLL is in nats; the Brier score is (p − y)², from 0 to 1; the bias is mean probability − frequency; the ECE has 15 bins of equal
+    width. The interval of a mean is Student's t corrected for skewness, computed from each row's contribution. The interval of
+    the pooled ECE is ``interval(ECE(), predictions.pooled())``. The macro ECE has 15 bins for each label, most of which contain
+    little but chance, so it has no interval, only its mean for a calibrated model.
 
     Args:
-        predictions: Labelled predictions of several labels a row.
-        draws: ≥ 2, of the pooled ECE if calibrated, which its interval rests on; 0 leaves all intervals out.
-        seed: Same seed, same numbers.
+        predictions: Labelled predictions of several labels per row.
+        draws: Number of simulations ≥ 2 for the interval of the pooled ECE; 0 leaves out all intervals.
+        seed: Seed of the simulation; the same seed gives the same numbers.
         level: Coverage of the intervals, in (0, 1).
+
+    Returns:
+        Two rows per metric, pooled and macro.
 
     Raises:
         InputError: If a label is missing in all rows, so that it has no part in a mean over labels.
@@ -106,10 +108,10 @@ def multilabel_panel(predictions: MultiLabel, *, draws: int = 1000, seed: int = 
 
 
 def label_terms(data: MultiLabel) -> dict[str, Tensor]:
-    """Return of each metric one number (N, L) for each label of each row, float64, 0 where it is missing.
+    """Return the terms (N, L) of each metric, one for each label of each row, in float64; missing labels have 0.
 
-    NLL: −log of the probability of what happened, from the logits, so that no margin rounds it to 0 or ∞. Brier: (p − y)².
-    Bias: p − y.
+    The NLL is −log of the probability of the outcome, computed from the logits so that it is never rounded to 0 or ∞. The Brier
+    term is (p − y)², the bias p − y.
     """
     y, z = data.require_labels() == 1, data.logits.double()
     gap = data.probs.double() - y.double()
@@ -120,7 +122,7 @@ def label_terms(data: MultiLabel) -> dict[str, Tensor]:
 def _require_known(predictions: MultiLabel) -> MultiLabel:
     """Return the rows of positive weight, if every label is known in one of them."""
     if not isinstance(predictions, MultiLabel):
-        remedy = "use panel and subgroups for one class a row, or make MultiLabel where several can be true"
+        remedy = "use panel and subgroups for one class per row, or make MultiLabel where several can be true"
         raise refuse("predictions as a MultiLabel", f"a {type(predictions).__name__}", remedy)
     data = predictions.counted
     data.require_labels()
@@ -131,7 +133,7 @@ def _require_known(predictions: MultiLabel) -> MultiLabel:
 
 
 def _few_events(data: MultiLabel) -> str:
-    """Return why no interval is offered where few rows, or groups, hold an event or its absence; else nothing."""
+    """Return a sentence if too few rows or groups contain an event, or its absence, for an interval; else an empty text."""
     for kind, value in (("positive", 1), ("negative", 0)):
         holding = data[(data.require_labels() == value).any(dim=1)]
         units = holding.effective_count if holding.groups is None else len(holding.groups.unique())
@@ -145,12 +147,12 @@ def label_table(predictions: MultiLabel, *, minimum: int = 100, seed: int = 0, l
     """Return the calibration of every label, with one test for the worst of them.
 
     Each label is tested as ``subgroups`` tests a group: its gap, and the gaps of its bins. Holm's method adjusts the p-values for
-    the number of labels, however the labels of a row go together: the chance of a false alarm for any label is at most 1 − ``level``.
+    the number of labels, for any dependence between labels: the probability of a false alarm is at most 1 − ``level``.
 
     Args:
-        predictions: Labelled predictions of several labels a row; ``groups`` and weights count.
-        minimum: Fewest rows of a label that is tested; those with fewer than 5 expected events are not tested either.
-        seed: Same seed, same numbers.
+        predictions: Labelled predictions of several labels per row; groups and weights are used.
+        minimum: Smallest number of rows of a tested label, ≥ 1; labels with fewer than 5 expected events are not tested either.
+        seed: Seed of the simulation; the same seed gives the same numbers.
         level: Coverage of the intervals, in (0, 1).
 
     Raises:

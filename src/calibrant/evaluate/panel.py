@@ -1,6 +1,6 @@
-"""The panel: the metrics of a report, each with its interval and its value for a calibrated model.
+"""The panel: the metrics of a report, each with its confidence interval and its values for a calibrated model.
 
-Where no interval or limit is known to hold, there is none.
+If no valid interval or limit is known, there is none.
 """
 
 from collections.abc import Sequence
@@ -22,19 +22,19 @@ class PanelRow:
     """One metric on one set of predictions; fractions, not per cent.
 
     Args:
-        metric: The metric's repr, which names its configuration.
-        value: Its value.
+        metric: The metric's repr, which shows its configuration.
+        value: The value of the metric.
         low: Lower end of its confidence interval, or None if no interval with the nominal coverage is known.
         high: Upper end, or None.
         null_high: The 97.5 % limit if calibrated: 97.5 % of perfectly calibrated models with these probabilities have a smaller
             value; None for a metric that is not a calibration error.
-        n: Rows.
-        null_mean: The mean over perfectly calibrated models with these probabilities, or None likewise.
-        effective: Rows of equal weight that would vary as much as weighted rows; None without weights.
-        average: Of several labels a row "pooled": over all known labels of all rows, so that frequent labels count most; or "macro":
-            the mean over labels. None of one class a row.
-        labels: L, likewise.
-        refused: Of several labels a row why there is no interval.
+        n: Number of rows.
+        null_mean: The mean over perfectly calibrated models with these probabilities; None if it is not a calibration error.
+        effective: Effective number of rows, if they have weights; otherwise None.
+        average: For several labels per row, "pooled" (over all known labels of all rows, so that frequent labels count most) or
+            "macro" (the mean over labels); None for one class per row.
+        labels: Number of labels L, or None for one class per row.
+        refused: For several labels per row, why there is no interval.
     """
 
     metric: str
@@ -96,14 +96,14 @@ def panel(
 
     Args:
         predictions: Labelled predictions, or top-label pairs.
-        metrics: Which; None takes ``default_metrics(predictions)``.
-        uncertainty: False leaves out intervals and limits if calibrated, for speed.
-        draws: Label sets drawn for the limit if calibrated.
-        seed: Same seed, same numbers.
-        level: Coverage of the intervals; (1 − level) / 2 of calibrated models lie above the limit.
+        metrics: The metrics; None takes ``default_metrics(predictions)``.
+        uncertainty: Whether to compute intervals and limits if calibrated; False is faster.
+        draws: Number of simulated label sets for the limit if calibrated, ≥ 2.
+        seed: Seed of the simulation; the same seed gives the same numbers.
+        level: Coverage of the intervals, in (0, 1); a fraction (1 − level) / 2 of calibrated models is above the limit.
 
     Returns:
-        One row a metric, in their order; printed, a line each.
+        One row per metric, in the order of ``metrics``; it prints as one line per metric.
 
     Examples:
         >>> from calibrant import Predictions

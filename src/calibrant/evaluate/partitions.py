@@ -1,4 +1,4 @@
-"""How columns part rows into groups: categories, bins of numbers, and intersections of several columns."""
+"""Divides rows into groups by columns: by categories, bins of numbers, and combinations of several columns."""
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
@@ -27,13 +27,13 @@ _MAX_WHOLE = 20  # distinct whole numbers, up to which they are categories
 def groups_of(
     columns: Mapping[str, Column], *, depth: int, bins: int, weights: Tensor | None
 ) -> list[tuple[Names, NDArray[np.int64]]]:
-    """Return names and row numbers of the groups by every column, and by every set of up to ``depth`` columns.
+    """Return names and row numbers of the groups by every column, and by every combination of up to ``depth`` columns.
 
     Args:
-        columns: Name → (N,).
-        depth: ≥ 1.
-        bins: Of a column of numbers.
-        weights: (N,) that make bins of equal mass, or None.
+        columns: Columns (N,) by name.
+        depth: Largest number of columns in a combination, ≥ 1.
+        bins: Number of bins for a column of numbers.
+        weights: (N,) weights, by which bins have equal mass, or None.
 
     Raises:
         InputError: If there are too many groups.
@@ -47,7 +47,7 @@ def groups_of(
 
 
 def feature_columns(data: Data, features: Sequence[str] | Mapping[str, Any] | None) -> dict[str, Column]:
-    """Return the columns that ``features`` names or holds; None stands for all that ``data`` has."""
+    """Return the columns that ``features`` names or contains; None means all columns of ``data``."""
     own = dict(data.features or {})
     if isinstance(features, str):
         raise refuse("features as names or a dict of columns", shown(features), 'write ["region", "age"]')

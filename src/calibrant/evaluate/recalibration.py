@@ -1,4 +1,4 @@
-"""Measures that need a fit: the best ECE a temperature can reach, calibration and refinement, slope and intercept."""
+"""Measures that need a fit: the lowest ECE of any temperature, calibration and refinement, and the calibration line."""
 
 import math
 from collections.abc import Callable
@@ -29,11 +29,11 @@ _CURVATURE = 1e-7  # of the summed log-likelihood at its maximum; less says that
 
 @dataclass(frozen=True)
 class OptimalECE:
-    """The smallest ECE over temperatures, on the very data that chose it.
+    """The lowest ECE over all temperatures, on the same data on which the temperature was chosen.
 
     Args:
         value: The ECE.
-        temperature: Where.
+        temperature: The temperature with this ECE.
     """
 
     value: float
@@ -45,16 +45,19 @@ def optimal_ece(
 ) -> OptimalECE:
     """Return the smallest ECE that any temperature gives on these predictions.
 
-    An oracle: the temperature is chosen on the data it is evaluated on, so this says what temperature scaling could at
-    best reach, never what it does reach. The ECE is not smooth in T, hence a grid, then a finer one around its best.
+    The temperature is chosen on the data it is evaluated on, so this is a bound on what temperature scaling can reach, not an
+    estimate of what it reaches. The ECE is not continuous in T, so a grid is searched, and then a finer grid around its best.
 
     Args:
-        predictions: Labelled logits.
-        binning: Of the ECE; None is ``EqualWidth(15)``.
+        predictions: Labelled predictions over all classes.
+        binning: Bins of the ECE; None is ``EqualWidth(15)``.
         low: Lowest temperature, > 0.
-        high: Highest temperature.
-        steps: Temperatures of the first grid, evenly spaced in log T; half as many again between the neighbours of
-            its best. T = 1 is always tried.
+        high: Highest temperature, > ``low``.
+        steps: Number of temperatures of the first grid, evenly spaced in log T; the second grid has half as many. T = 1 is
+            always tried.
+
+    Returns:
+        The lowest ECE and its temperature.
 
     Examples:
         >>> from calibrant import Predictions
@@ -90,13 +93,13 @@ def optimal_ece(
 
 @dataclass(frozen=True)
 class Refinement:
-    """A proper score split in two.
+    """A proper score split into calibration and refinement.
 
     Args:
         total: The score.
-        refinement: The score after cross-fitted recalibration: what recalibration cannot remove.
-        calibration: total − refinement: a lower bound of the calibration loss, with its interval.
-        reliable: Whether the interval of ``calibration`` lies above 0.
+        refinement: The score after cross-fitted recalibration, the part that recalibration does not remove.
+        calibration: total − refinement, a lower bound on the calibration loss, with its interval.
+        reliable: Whether the interval of ``calibration`` is above 0.
     """
 
     total: float
@@ -119,11 +122,14 @@ def refinement(
     Args:
         predictions: Labelled predictions; rows of one group stay in one fold.
         score: "log" (``NLL``) or "brier".
-        calibrator: Makes the unfitted calibrator; None is ``TemperatureScaling``. The richer it is, the closer the bound, and the
-            more it can overfit.
-        folds: ≥ 2.
-        seed: Of the folds.
-        level: Coverage of the interval.
+        calibrator: A function that returns an unfitted calibrator; None is ``TemperatureScaling``. A more flexible calibrator
+            gives a closer bound but can overfit.
+        folds: Number of folds, ≥ 2.
+        seed: Seed of the folds.
+        level: Coverage of the interval, in (0, 1).
+
+    Returns:
+        The score, its two parts, and the interval of the calibration part.
 
     Examples:
         >>> from calibrant import Predictions
@@ -154,7 +160,7 @@ def refinement(
 
 
 def _calibrated_in_folds(data: Predictions, make: "Callable[[], Calibrator]", *, folds: int, seed: int) -> Predictions:
-    """Return each row after a fit that has not seen it, so that the gain is not optimistic.
+    """Return each row calibrated by a fit on other rows, so that the gain is not optimistic.
 
     Raises:
         InputError: For more folds than rows or groups.
@@ -165,7 +171,7 @@ def _calibrated_in_folds(data: Predictions, make: "Callable[[], Calibrator]", *,
     count = int(units.max()) + 1
     if folds > count:
         raise InputError(f"at most as many folds as rows or groups ({count})", f"{folds}", "use fewer folds")
-    # whole groups are dealt to the folds: rows of one must not help to predict each other
+    # a group stays in one fold, because its rows must not help to predict each other
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
     part = (order % folds)[units].to(data.logits.device)
     after = torch.empty_like(data.logits, dtype=torch.float64)
@@ -178,12 +184,12 @@ def _calibrated_in_folds(data: Predictions, make: "Callable[[], Calibrator]", *,
 
 @dataclass(frozen=True)
 class CalibrationLine:
-    """logit P(y = 1) = intercept + slope · logit(p), of an event or of the decision being right.
+    """The line logit P(y = 1) = intercept + slope · logit(p), where y is an event or whether the decision is correct.
 
     Args:
         slope: 1 if calibrated; below 1 the probabilities are too extreme (over-confident).
         intercept: 0 if calibrated, given the slope.
-        in_the_large: Intercept with the slope held at 1: negative if probabilities are too high on average.
+        in_the_large: The intercept if the slope is fixed at 1; negative if probabilities are too high on average.
     """
 
     slope: Interval
@@ -195,13 +201,16 @@ def calibration_line(data: Data, *, event: int | None = 1, level: float = 0.95) 
     """Fit the calibration slope and intercept of a probability, with Wald intervals.
 
     Args:
-        data: Labelled predictions or pairs; probabilities of 0 and 1 count as 1e-12 away from them.
-        event: Of two-class predictions the class whose probability is meant, 1 or 0; None takes the confidence of the decision, as
-            predictions of more classes always have it. Of pairs it is their own event.
-        level: Coverage of the intervals.
+        data: Labelled predictions or pairs; probabilities of 0 and 1 are moved by 1e-12.
+        event: For two classes, the class whose probability is used, 1 or 0, or None for the confidence of the decision. More
+            classes always use the confidence; pairs use their own event.
+        level: Coverage of the intervals, in (0, 1).
+
+    Returns:
+        Slope, intercept and intercept at slope 1, with intervals.
 
     Raises:
-        FitError: If the outcomes are all alike, or are separated perfectly by the probability: no finite maximum exists.
+        FitError: If no finite maximum exists, because all outcomes are equal or the probability separates them perfectly.
 
     Examples:
         >>> from calibrant import Pairs

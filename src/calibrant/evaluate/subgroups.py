@@ -1,7 +1,7 @@
-"""Is a model calibrated for everyone: the gap of every group of rows, and one test for the worst of them.
+"""Tests whether a model is calibrated for every group of rows: the gap of each group, and one test of the worst.
 
-A group's figures come from its bin table; groups overlap, so that the largest of their gaps is compared with that of normal
-numbers with the groups' own correlations.
+A group's figures are computed from its bin table. Groups overlap, so their largest gap is compared with the maximum of normal
+variables that have the same correlations.
 """
 
 import math
@@ -47,24 +47,25 @@ class Subgroup:
     """One group of rows, or the rows of one of several labels; what is None was not tested.
 
     Args:
-        name: What its rows have in common, in words; or the label.
-        columns: Of a group the same as pairs of column and category.
-        n: Rows; counted rows as often as they are counted.
-        positives: Those with the event.
+        name: The name of the group, such as "region = EU", or the label.
+        columns: For a group, pairs of column and category.
+        n: Number of rows.
+        positives: Number of rows with the event.
         confidence: Mean probability of the event.
-        rate: Its frequency.
-        gap: confidence − rate, the calibration in the large: positive where the model is over-confident.
-        low: Lower end of the gap's interval, for this group alone.
-        high: Upper end.
-        all_low: Lower end of an interval that holds for all groups at once; NaN of labels.
-        all_high: Upper end, likewise.
+        rate: Frequency of the event.
+        gap: confidence − rate, the calibration in the large; positive if the model is over-confident.
+        low: Lower end of the gap's interval, for this group only.
+        high: Upper end of this interval.
+        all_low: Lower end of an interval that holds for all groups at once; NaN for labels.
+        all_high: Upper end of this interval; NaN for labels.
         ece: Calibration error within the group, in 15 bins of equal width.
         ece_low: Lower end of its confidence interval, or None if no interval with the nominal coverage is known.
         ece_high: Upper end, or None.
-        p: Of the gap, if the group were calibrated; two-sided.
-        p_adjusted: For the worst of all: below 0.05 in at most 5 % of calibrated models for any group. It is the smaller of the gap's,
-            with four fifths of the level, and of that of the bins within the group, with one fifth.
-        evidence: Which of them it is: "gap", or "shape" of bins that are off though the mean may be right.
+        p: Two-sided p-value of the gap if the group is calibrated.
+        p_adjusted: The p-value adjusted for the number of groups: for a calibrated model, the probability that any group is
+            below 0.05 is at most 5 %. It is the smaller of two: that of the gap, which gets four fifths of the level, and that
+            of the bins within the group, which gets one fifth.
+        evidence: Which of the two is smaller: "gap", or "shape" if bins are off although the mean may be correct.
     """
 
     name: str
@@ -97,12 +98,12 @@ class Subgroups:
     """Groups of rows, or labels, and one test for the worst of them.
 
     Args:
-        rows: One a group, the strongest evidence first; then labels with too few rows or expected events to be tested.
-        p_value: Of the worst group: that none is worse calibrated than chance.
-        level: Of the intervals.
-        event: What the probabilities are of.
-        left_out: Groups with too few rows or expected events to say anything about.
-        unit: What one of ``rows`` is.
+        rows: One row per group, with the strongest evidence first; untested labels come last.
+        p_value: The adjusted p-value of the worst group.
+        level: Coverage of the intervals, in (0, 1).
+        event: The event whose probability is evaluated.
+        left_out: Number of groups with too few rows or expected events.
+        unit: The word for a row: "group" or "label".
 
     Examples:
         >>> Subgroups(rows=()).verdict
@@ -162,32 +163,34 @@ def subgroups(
 ) -> Subgroups:
     """Return the calibration of every group of rows, with one test for the worst of them.
 
-    Two things are tested of each group: its gap, and the gaps of its bins, which can be off while the mean is right. A group's first
-    statistic is its gap over the standard error that it has if the model is calibrated, taken to the normal
-    distribution by its exact skewness (Cornish & Fisher). The largest over all groups is compared with that of ``draws`` sets of
-    normal statistics with the covariances of the groups, which overlap: the chance of a false alarm for any group is at most
-    1 − ``level`` however many there are. The second is the sum of the squared standardised gaps of its bins, whose p-value is
-    multiplied by the number of groups (Bonferroni). Rows of one cluster (``groups``) are not taken for independent, and weights count. The
-    intervals of a gap are corrected for the skewness of its rows (Hall), except with weights.
+    Each group has two tests: of its gap, and of the gaps of its bins, which can be off although the mean is correct. The first
+    statistic is the gap divided by its standard error for a calibrated model, corrected for skewness (Cornish & Fisher). The
+    largest over all groups is compared with the largest of simulated normal statistics that have the covariances of the
+    overlapping groups. The second statistic is the sum of squared standardised gaps of the bins; its p-value is multiplied by the
+    number of groups (Bonferroni). The probability of a false alarm is at most 1 − ``level``, however many groups there are.
 
-    The event is the second class for two classes, else that the decision is right; for pairs it is their outcome. For
-    another class k pass ``predictions.one_vs_rest(k)``.
+    Rows of one cluster (``groups``) count as dependent, and weights are used. The intervals of gaps are corrected for skewness
+    (Hall), except with weights. The event is the second of two classes; for more classes, that the decision is correct; for
+    pairs, their outcome. For another class k pass ``predictions.one_vs_rest(k)``.
 
     Args:
         predictions: Labelled predictions or pairs.
-        features: Names out of ``predictions.features``, or a dict of columns (N,); None takes all of ``predictions``. Names,
-            and up to 20 distinct whole numbers, are categories; other numbers are cut into quantile bins; NaN is a category.
-        depth: Largest number of columns whose intersections are looked at.
-        minimum: Fewest rows of a group; smaller ones, and those with fewer than 5 expected events, or clusters worth
-            fewer than ten of equal size, are left out.
-        bins: Quantile bins of a column of numbers.
-        draws: Sets of statistics drawn.
-        seed: Same seed, same numbers.
-        level: Coverage of the intervals.
+        features: Names of columns in ``predictions.features``, or a dict of columns (N,); None takes all of them. Text, and up
+            to 20 distinct whole numbers, are categories; other numbers are divided into quantile bins; NaN is a category.
+        depth: Largest number of columns that are combined to form groups, ≥ 1.
+        minimum: Smallest number of rows of a group, ≥ 1. Groups with fewer rows, fewer than 5 expected events, or effectively
+            fewer than ten clusters are left out.
+        bins: Number of quantile bins of a column of numbers, ≥ 1.
+        draws: Number of simulated sets of statistics.
+        seed: Seed of the simulation; the same seed gives the same numbers.
+        level: Coverage of the intervals, in (0, 1).
+
+    Returns:
+        The groups in order of evidence, with a verdict.
 
     Raises:
         InputError: If a column is missing or has too many categories, or there are too many groups.
-        NoIntervalError: For fewer than ten clusters.
+        NoIntervalError: If there are fewer than ten clusters.
 
     Examples:
         >>> from calibrant import Pairs

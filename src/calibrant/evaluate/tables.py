@@ -1,4 +1,4 @@
-"""Figures as records: every metric of a split with its interval and its limit if calibrated."""
+"""Records of results: each metric of a split with its interval and its limit if calibrated."""
 
 import dataclasses
 import math
@@ -19,10 +19,10 @@ _UNINFORMATIVE = 0.25  # 97.5 % limit if calibrated above which a figure is left
 
 @dataclass(frozen=True, kw_only=True)
 class Row(PanelRow):
-    """One figure of the panel, and where it is from: one split of one file, before (``calibrator`` None) or after calibration.
+    """One row of the panel for one split of one file, before calibration (``calibrator`` is None) or after it.
 
     Args:
-        file: Where the predictions came from.
+        file: The file of the predictions.
         split: Name of the split.
         calibrator: The repr of the fitted calibrator, or None.
         label: The metric's short name, for tables.
@@ -98,11 +98,11 @@ def measure(
     """Return one row per metric.
 
     Args:
-        data: Labelled predictions, of one class or several labels a row, or top-label pairs.
+        data: Labelled predictions, with one class or several labels per row, or top-label pairs.
         file: As in ``Row``.
         split: As in ``Row``.
         calibrator: As in ``Row``.
-        metrics: The metrics; None is the default panel, the only one of several labels.
+        metrics: The metrics; None is the default panel, the only choice for several labels.
         draws: Simulation draws for intervals and limits if calibrated; 0 leaves both out.
         group: As in ``Row``.
     """

@@ -20,7 +20,7 @@ Labelled: TypeAlias = Predictions | Pairs
 
 
 class AdaFocalLoss(WeightedNLL):
-    """Focal loss where γ > 0 and inverse focal loss where γ < 0, with one γ for each bin of confidence.
+    """Focal loss with one γ for each bin of confidence; bins with γ < 0 use inverse focal loss.
 
     Call ``loss.update(validation_predictions)`` once per epoch. The bins have equal mass: they hold equally many
     validation samples by *top-1* confidence. A training sample takes the γ of the bin of its *true-class* probability,
@@ -125,13 +125,13 @@ class AdaFocalLoss(WeightedNLL):
 
 
 def require_update(loss: nn.Module, remedy: str) -> None:
-    """Refuse the end of a training in which ``loss`` was never updated, so that its γ never adapted.
+    """Raise an error at the end of a training in which ``loss`` was never updated, so that its γ never adapted.
 
     Raises:
         InputError: If ``loss`` counts its updates and there were none.
     """
     if int(getattr(loss, "updates", 0)) == 0:
-        raise InputError(f"{type(loss).__name__}.update once an epoch", "none in the whole training", remedy)
+        raise InputError(f"{type(loss).__name__}.update once per epoch", "no call in the whole training", remedy)
 
 
 def gathered(confidence: Tensor, correct: Tensor) -> tuple[Tensor, Tensor]:

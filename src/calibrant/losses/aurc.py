@@ -13,22 +13,22 @@ from calibrant.losses.loss import LossOptions, RowLoss
 
 
 class AURCLoss(RowLoss):
-    """−log(1 − min(G(c), τ)) · (−log p_y), c the confidence and G the distribution function of all confidences.
+    """Cross-entropy weighted by rank: −log(1 − min(G(c), τ)) · (−log p_y), where G is the distribution of all confidences c.
 
-    E[−log(1 − G(c)) · loss] is the area under the risk–coverage curve: of the k most confident rows, averaged over k. Its weight
-    grows without bound with the confidence; held constant above the quantile τ it ranks the less confident rows only. G is a smoothed
-    histogram: O(N · bins).
+    E[−log(1 − G(c)) · loss] is the area under the risk–coverage curve: the loss of the k most confident rows, averaged over k. The
+    weight grows without bound with the confidence; here it is constant above the quantile τ, so that only less confident rows
+    are ranked. G is a smoothed histogram, which costs O(N · bins).
 
-    Call ``loss.update(validation_predictions)`` once per epoch; until then confidences count as uniform. The authors collect G from
-    the training batches of an epoch; from validation rows a term depends on its own row only. A term also falls with its own weight,
-    that is with the row's confidence: a head on frozen features hardly trained with it from scratch, while with ``detach_weight``
-    its error was the lowest.
+    Call ``loss.update(validation_predictions)`` once per epoch; until then confidences are assumed uniform. The authors collect G
+    from the training batches of an epoch; with validation rows, a term depends on its own row only. A term also decreases with its
+    own weight, that is, with the confidence of its row. A linear head on frozen features hardly learned with it from scratch, but
+    reached the lowest error with ``detach_weight``.
 
     Args:
         quantile: τ, in (0, 1).
-        bins: Of equal width.
-        width: s > 0 of a bin's step σ((c − its centre) / s) in G.
-        detach_weight: Treat the weight as a constant in the gradient. G itself always is.
+        bins: Number of equal-width bins, ≥ 1.
+        width: s > 0; each bin contributes a step σ((c − centre) / s) to G.
+        detach_weight: Treat the weight as a constant in the gradient. G is always a constant.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weight: (K,) class weights, or None.
         ignore_index: Rows with this label are ignored.
@@ -78,7 +78,7 @@ class AURCLoss(RowLoss):
         confidence, _ = confidence_of(logits)
         own = confidence.detach() if self.detach_weight else confidence
         centres = (torch.arange(self.bins, dtype=own.dtype, device=own.device) + 0.5) / self.bins
-        # a sum and no product of matrices: autocast would round that to half precision
+        # a sum instead of a matrix product, which autocast would round to half precision
         below = (torch.sigmoid((own[:, None] - centres) / self.width) * self.shares.to(own)).sum(dim=1)
-        # half a bin at least: no row goes without weight
+        # at least half a bin, so that every row has a positive weight
         return -torch.log1p(-below.clamp(0.5 / self.bins, self.quantile)) * row_nll(logits, labels)

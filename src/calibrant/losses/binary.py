@@ -84,7 +84,7 @@ class BinaryLoss(nn.Module, ABC):
         weight = z.new_tensor(positive) if self.pos_weight is None else positive * self.pos_weight.to(z.dtype)
         if weight.dim() and len(weight) != z.shape[-1]:
             got = f"shape {tuple(weight.shape)}"
-            raise refuse(f"pos_weight of shape ({z.shape[-1]},) or ()", got, "pass one weight a label")
+            raise refuse(f"pos_weight of shape ({z.shape[-1]},) or ()", got, "pass one weight per label")
         if labels.is_floating_point():
             t = labels.to(z.dtype)
             # a term whose factor is 0 is replaced by 0, since ψ may be infinite
@@ -108,7 +108,7 @@ def check_binary_pair(logits: Tensor, labels: Tensor) -> None:
     """Raise ``InputError`` unless multi-label logits and labels have one shape and the labels valid values."""
     if labels.shape != logits.shape:
         one_class = labels.shape == logits.shape[:-1] and not labels.is_floating_point()
-        remedy = "use FocalLoss or the like for one class a row" if one_class else "pass one label a logit"
+        remedy = "use FocalLoss or the like for one class per row" if one_class else "pass one label per logit"
         raise refuse(f"labels of the logits' shape {tuple(logits.shape)}", f"shape {tuple(labels.shape)}", remedy)
     if can_be_read(labels):
         wrong = labels[~((labels == MISSING) | ((labels >= 0) & (labels <= 1)))]
@@ -118,7 +118,7 @@ def check_binary_pair(logits: Tensor, labels: Tensor) -> None:
 
 
 class BinaryCrossEntropyLoss(BinaryLoss):
-    """−log of the probability of each label's outcome: ``torch.nn.BCEWithLogitsLoss`` with support for missing labels (-1).
+    """Binary cross-entropy of each label: ``torch.nn.BCEWithLogitsLoss`` with support for missing labels (-1).
 
     Args:
         pos_weight: (L,) or () weight of the positive terms, or None.

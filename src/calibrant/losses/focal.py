@@ -17,8 +17,8 @@ from calibrant.scores import INVERSE_FOCAL_LIMIT, FocalScore, log1mexp, power_of
 class FocalLoss(WeightedNLL):
     """Focal loss: cross-entropy with a smaller weight on samples whose true class already has a high probability.
 
-    Its minimiser is less confident than the true probabilities (Mukhoti et al. 2020 §3), so networks trained with it
-    are less over-confident, or under-confident: calibrate them after training as well.
+    Its minimiser is less confident than the true probabilities (Mukhoti et al. 2020 §3). So networks trained with it are
+    less over-confident than with cross-entropy, and some become under-confident; calibrate them after training as well.
 
     Args:
         gamma: γ ≥ 0; 0 is cross-entropy, 3 a good first choice for calibration.

@@ -123,7 +123,7 @@ class Loss(nn.Module, ABC):
         matrix, flat, shape = flattened(logits, labels)
         flat, classes = flat.long(), matrix.shape[1]
         if self.weight is not None and len(self.weight) != classes:
-            raise InputError(f"weight of shape ({classes},)", f"({len(self.weight)},)", "pass one a class")
+            raise InputError(f"weight of shape ({classes},)", f"({len(self.weight)},)", "pass one per class")
         # Two reductions answer for a clean batch. On CUDA reading them would wait for the device, whose kernels check labels;
         # in a compiled graph it would break the graph.
         ends = [int(end) for end in flat.aminmax()] if can_be_read(flat) and flat.numel() else []
@@ -175,10 +175,17 @@ class WeightedNLL(RowLoss):
     """Base class of losses w(p_y) · (−log p_y), such as focal loss; subclasses return the weight, with w(0) = 1.
 
     Args:
-        detach_weight: Treat the weight as a constant in the gradient: the same value, but a different minimiser.
+        detach_weight: Treat the weight as a constant in the gradient. The loss has the same value but another minimiser.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weight: (K,) class weights, or None.
         ignore_index: Rows with this label are ignored.
+
+    Examples:
+        >>> class Linear(WeightedNLL):
+        ...     def sample_weight(self, log_p, log_not_p):
+        ...         return log_not_p.exp()  # w(p) = 1 − p, focal loss with γ = 1
+        >>> Linear(detach_weight=False)(torch.tensor([[0.5, 0.5]]).log(), torch.tensor([0]))
+        tensor(0.3466)
     """
 
     def __init__(self, detach_weight: bool, **options: Unpack[LossOptions]) -> None:
@@ -207,7 +214,7 @@ class WeightedNLL(RowLoss):
             raise refuse(
                 f"log_not_p of shape {tuple(nll.shape)}", f"{tuple(log_not_p.shape)}", "pass one number per row"
             )
-        # the nll holds p alone: log(1 − p) is that of 1 − exp(−nll), as precise as the dtype keeps an nll near 0
+        # log(1 − p) is computed from exp(−nll), as precisely as the dtype represents an nll near 0
         rest = log1mexp(-nll) if log_not_p is None else log_not_p
         terms = weighted_nll(self.sample_weight, -nll, rest, detach_weight=self.detach_weight)
         return reduce_rows(terms, torch.ones_like(terms), self.reduction, terms.shape)
@@ -360,7 +367,9 @@ def flattened(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, torch.Siz
         if soft:
             remedy = "convert class indices with labels.long()"
             raise refuse(f"target probabilities of the logits' shape {tuple(logits.shape)}", got, remedy)
-        remedy = "pass one class index a sample, without a class axis, or use a Binary… loss for several labels a row"
+        remedy = (
+            "pass one class index per sample, without a class axis, or use a Binary… loss for several labels per row"
+        )
         raise refuse(f"labels of shape {tuple(shape)}", got, remedy)
     if logits.dim() == 2:
         return logits, labels, shape

@@ -35,12 +35,17 @@ class Penalty(Loss):
     Subclass ``RowPenalty`` (a mean over rows) or ``BatchPenalty`` (one number per batch).
 
     Args:
-        strength: λ ≥ 0; a subclass that takes others declares them.
+        strength: λ ≥ 0; a subclass may also allow λ < 0.
         base: The loss to which the penalty is added; None is cross-entropy. Its reduction, class weights and ignored
             label apply, so leave the next three arguments out if you pass a base.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``, for the default cross-entropy.
         weight: (K,) class weights, or None, for the default cross-entropy.
         ignore_index: Rows with this label are ignored, for the default cross-entropy.
+
+    Examples:
+        >>> from calibrant.losses import EntropyRegularizedLoss
+        >>> isinstance(EntropyRegularizedLoss(0.1), Penalty)
+        True
     """
 
     least_strength: ClassVar[float] = 0.0
@@ -48,7 +53,7 @@ class Penalty(Loss):
     def __init__(self, strength: float, *, base: Loss | None = None, **options: Unpack[LossOptions]) -> None:
         if base is not None and not same_options(options, base):
             given = "reduction, weight and ignore_index"
-            raise InputError(f"{given} on the base", "others next to it", "give them to the base")
+            raise InputError(f"{given} on the base", "others in addition to a base", "pass them to the base")
         base = CrossEntropyLoss(**options) if base is None else base
         # the base's options hold for the sum, so that both terms are reduced over the same rows
         super().__init__(**options_of(base))

@@ -272,7 +272,7 @@ def _rows_to_decide(found: Bounds, limit: float, *, alpha: float) -> int | None:
 
 
 def _worst(metric: str, parts: Mapping[str, Data], *, alpha: float) -> Bounds:
-    """Return the worst value over groups; failing tests each group at α / groups, passing tests every group at α."""
+    """Return the worst value over groups. To fail, one group must be significant at α / groups; to pass, every group at α."""
     pick, near, far = (max, "low", "high") if metric in SMALLER else (min, "high", "low")
     # one bad group suffices to fail, so m groups share α; passing is a claim about all groups, each tested at α (intersection–union)
     wide = {name: metric_bounds(metric, part, alpha=alpha / len(parts)) for name, part in parts.items()}

@@ -1,6 +1,6 @@
-"""The numbers of diagrams: reliability in bins with consistency bars, and isotonic (CORP) with its band.
+"""Computes the numbers of reliability diagrams, in bins with consistency bars or isotonic (CORP) with a band.
 
-They take predictions or a bin table, and draw nothing.
+Nothing is drawn here.
 """
 
 from collections.abc import Sequence
@@ -26,13 +26,13 @@ class Bin:
     """One bin of confidence.
 
     Args:
-        low: Its lower edge.
-        high: Its upper edge.
-        count: Number of rows in it; with weights its part of the effective sample size.
-        confidence: Their mean confidence.
-        accuracy: The fraction of them that is correct.
-        expect_low: A calibrated model's accuracy lies below this in 2.5 % of samples.
-        expect_high: A calibrated model's accuracy lies above this in 2.5 % of samples.
+        low: Lower edge, in [0, 1].
+        high: Upper edge, in [0, 1].
+        count: Number of rows in the bin; with weights, its part of the effective sample size.
+        confidence: Mean confidence of these rows.
+        accuracy: Fraction of these rows that is correct.
+        expect_low: The accuracy of a calibrated model is below this in 2.5 % of samples.
+        expect_high: The accuracy of a calibrated model is above this in 2.5 % of samples.
     """
 
     low: float
@@ -59,11 +59,11 @@ class Diagram:
     """A reliability diagram as numbers.
 
     Args:
-        bins: Its non-empty bins, by confidence.
+        bins: The non-empty bins, in order of confidence.
         confidence: Mean confidence of all rows.
         accuracy: Accuracy of all rows.
-        ece: Calibration error of these bins.
-        n: Rows; with weights their effective number.
+        ece: Calibration error in these bins.
+        n: Number of rows; with weights, their effective number.
     """
 
     bins: Sequence[Bin]
@@ -160,7 +160,7 @@ def diagram_from(table: BinTable, *, edges: Sequence[float]) -> Diagram:
     count, sum_p, sum_y = table.count.tolist(), table.sum_p.tolist(), table.sum_y.tolist()
     rows = table.total if not table.weighted else table.mass**2 / float(table.squares[0].sum())
     filled = [b for b, n in enumerate(count) if n]
-    # equal-mass bins that ties emptied have no edges
+    # equal-mass bins that are empty because of ties have no edges
     places = range(len(filled)) if len(edges) == len(filled) + 1 else filled
     bins = [
         Bin(
@@ -186,10 +186,10 @@ class IsotonicDiagram:
 
     Args:
         p: Probabilities at the knots of the curve, increasing.
-        recalibrated: The event's frequency by isotonic regression at each.
+        recalibrated: The event's frequency at each knot, by isotonic regression.
         band_p: Probabilities at which the band is given.
-        band_low: A calibrated model's curve lies below this in 2.5 % of samples.
-        band_high: A calibrated model's curve lies above this in 2.5 % of samples.
+        band_low: The curve of a calibrated model is below this in 2.5 % of samples.
+        band_high: The curve of a calibrated model is above this in 2.5 % of samples.
         miscalibration: Mean Brier score minus that of the recalibrated probabilities, ≥ 0.
         discrimination: Brier score of the base rate minus that of the recalibrated probabilities, ≥ 0.
         uncertainty: Brier score of the base rate.
@@ -216,8 +216,8 @@ def isotonic_diagram(data: Data, *, draws: int = 200, seed: int = 0) -> Isotonic
 
     Args:
         data: Two-class predictions (probability of class 1), pairs, or predictions (confidence of the top label).
-        draws: Label sets for the band, ≥ 1.
-        seed: Same seed, same band.
+        draws: Number of simulated label sets for the band, ≥ 1.
+        seed: Seed of the simulation; the same seed gives the same band.
 
     Raises:
         InputError: If there are no rows or no labels.

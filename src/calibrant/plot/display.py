@@ -1,6 +1,6 @@
 """Reliability diagrams with scikit-learn's interface: ``CalibrationDisplay.from_predictions`` and ``.from_estimator``.
 
-It draws what ``plot.reliability`` draws; several in the same axes are reduced to their curves.
+A display draws the same as ``plot.reliability``; several displays in the same axes show only their curves.
 """
 
 from dataclasses import KW_ONLY, dataclass, field
@@ -44,6 +44,11 @@ class CalibrationDisplay:
         numbers_: The numbers drawn: an ``IsotonicDiagram`` for two classes, a ``Diagram`` for more.
         ax_: The axes, after ``plot``.
         figure_: Their figure, after ``plot``.
+
+    Examples:
+        >>> display = CalibrationDisplay.from_predictions([0, 1, 1, 0], [0.2, 0.9, 0.6, 0.4], name="my model")
+        >>> display.ax_.get_xlabel() != ""
+        True
     """
 
     data: Data
@@ -60,11 +65,11 @@ class CalibrationDisplay:
         """Draw the diagram.
 
         Args:
-            ax: Where to draw; None makes a figure. In the axes of another display, a legend names the models.
+            ax: The axes to draw in; None creates a figure. If another display is already in these axes, a legend is added.
             name: Name of the model; None is the display's ``name``.
 
         Returns:
-            Itself, with ``ax_``, ``figure_`` and ``numbers_`` set.
+            The display itself, with ``ax_``, ``figure_`` and ``numbers_`` set.
         """
         others = [] if ax is None else [line for line in ax.get_lines() if line.get_gid() == _CURVE]
         picture = reliability(self.data, ax, kind=self.kind, bins=self.bins, event=self.event)
@@ -74,7 +79,7 @@ class CalibrationDisplay:
         if not others:
             self.ax_.set_title(title or "", fontsize=10)
             return self
-        # bands, dots and texts explain one model alone
+        # bands, dots and texts make sense for a single model only
         curves, dotted = [*others, curve], isinstance(self.numbers_, Diagram)
         for artist in [*self.ax_.collections, *self.ax_.texts, *self.ax_.get_lines()]:
             if artist not in curves:
@@ -103,14 +108,14 @@ class CalibrationDisplay:
         """Draw the diagram of probabilities.
 
         Args:
-            y_true: (n,) labels of any kind.
-            y_prob: (n,) probabilities of the positive class, or (n, K), one column per class.
+            y_true: (n,) labels of any type.
+            y_prob: (n,) probabilities of the positive class, or (n, K) with one column per class.
             classes: The labels in the order of the columns of ``y_prob``; None is the sorted distinct labels of ``y_true``.
-            pos_label: For (n,) probabilities: the positive label; None is 1, of 0 or −1 and 1.
-            n_bins: How many bins to draw; None draws the isotonic diagram for two classes, else 15 bins.
+            pos_label: The positive label, for (n,) probabilities; None is 1 if the labels are 0 and 1, or −1 and 1.
+            n_bins: Number of bins, ≥ 1; None draws the isotonic diagram for two classes, and 15 bins for more.
             strategy: Bins of equal mass (``"quantile"``) or width (``"uniform"``); None is equal mass.
-            name: Name of the model, shown as the title, or in the legend in the axes of another display.
-            ax: Where to draw; None makes a figure.
+            name: Name of the model, shown as the title, or in the legend if another display is in the same axes.
+            ax: The axes to draw in; None creates a figure.
 
         Raises:
             InputError: If labels and columns do not match, or values are not probabilities.
@@ -133,7 +138,7 @@ class CalibrationDisplay:
             order = known if classes is None else np.asarray(classes).tolist()
             if probs.shape[1:] != (len(order),) or not {*known} <= {*order}:
                 expected = f"one column of probabilities per class, for the labels {known}"
-                raise InputError(expected, f"shape {probs.shape}", "name the columns' labels by classes, in order")
+                raise InputError(expected, f"shape {probs.shape}", "pass the columns' labels as classes, in order")
             data, event = Predictions.from_probs(probs, [order.index(one) for one in labels.tolist()]), order[-1]
         wide = check_choice(strategy or "quantile", name="strategy", choices=("quantile", "uniform")) == "uniform"
         bins, kind = (EqualWidth if wide else EqualMass)(n_bins or BINS), "bins" if n_bins or strategy else None
@@ -146,15 +151,15 @@ class CalibrationDisplay:
         """Draw the diagram of a fitted classifier's ``predict_proba`` on data it was not fitted on.
 
         Args:
-            estimator: With ``predict_proba`` and ``classes_``; for one without, calibrate it by ``CalibratedClassifier`` first.
+            estimator: A fitted classifier with ``predict_proba`` and ``classes_``; wrap others in ``CalibratedClassifier`` first.
             X: (n, d) features.
             y: (n,) labels.
-            pos_label: For two classes: the positive label; None is the second of ``classes_``.
+            pos_label: The positive label, for two classes; None is the second of ``classes_``.
             name: Name of the model; None is the estimator's class.
             look: ``n_bins``, ``strategy`` and ``ax``, as in ``from_predictions``.
 
         Raises:
-            ValueError: If ``pos_label`` is none of the classes.
+            ValueError: If ``pos_label`` is not among the classes.
         """
         classes, probs = estimator.classes_.tolist(), estimator.predict_proba(X)
         look["name"] = name or type(estimator).__name__

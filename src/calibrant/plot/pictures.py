@@ -71,7 +71,7 @@ def reliability(
 
     Args:
         predictions: Labelled, at least one row.
-        ax: Where to draw; None makes a figure.
+        ax: The axes to draw in; None creates a figure.
         kind: ``"bins"`` or ``"isotonic"``; None is isotonic for two classes, else bins.
         bins: Bins of equal mass, ≥ 1, or a binning such as ``EqualWidth(10)``.
         event: Name of the event that class 1 stands for, for the axis labels.
@@ -107,7 +107,7 @@ def compare(models: Mapping[str, Data], ax: "Axes | None" = None, *, bins: int =
 
     Args:
         models: Name → labelled predictions.
-        ax: Where to draw; None makes a figure.
+        ax: The axes to draw in; None creates a figure.
         bins: Bins of equal mass, ≥ 1.
 
     Returns:
@@ -140,7 +140,7 @@ def risk_coverage(models: Data | Mapping[str, Data], ax: "Axes | None" = None) -
 
     Args:
         models: Labelled predictions without weights, or name → predictions.
-        ax: Where to draw; None makes a figure.
+        ax: The axes to draw in; None creates a figure.
 
     Returns:
         The figure, with a ``metrics.RiskCoverage``, or one per name.
@@ -173,7 +173,7 @@ def confidence_histogram(predictions: Data, ax: "Axes | None" = None, *, bins: i
 
     Args:
         predictions: Labelled, at least one row.
-        ax: Where to draw; None makes a figure.
+        ax: The axes to draw in; None creates a figure.
         bins: Bins of equal width, ≥ 1, or a binning.
 
     Returns:
@@ -204,7 +204,7 @@ def classwise(
 
     Args:
         predictions: Labelled, over K classes.
-        ax: Where to draw; None makes a figure.
+        ax: The axes to draw in; None creates a figure.
         class_names: K names; None is the class indices.
         most: Classes shown, ≥ 1.
 

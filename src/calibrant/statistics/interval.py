@@ -27,7 +27,7 @@ def interval(metric: Any, predictions: Data, *, draws: int = 1000, seed: int = 0
             proportion of rows (accuracy), and Student's t corrected for skewness for any other mean over rows.
         predictions: The data; if they have ``groups``, the groups are the independent units.
         draws: Sets of gaps drawn, ≥ 2, for the limit if calibrated of a binned error of rows in groups.
-        seed: Same seed, same interval.
+        seed: Seed of the simulation; the same seed gives the same interval.
         level: Nominal coverage in (0, 1).
 
     Raises:
@@ -63,7 +63,7 @@ def bootstrap(metric: Any, predictions: Data, *, draws: int = 1000, seed: int = 
         metric: A metric with ``rows``, such as ``Accuracy()``, ``NLL()`` or ``Brier()``.
         predictions: The data; with ``groups`` whole groups are resampled.
         draws: Resamples, ≥ 1.
-        seed: Same seed, same interval.
+        seed: Seed of the simulation; the same seed gives the same interval.
         level: Nominal coverage.
 
     Raises:

@@ -29,7 +29,7 @@ def null_band(metric: Any, predictions: Data, *, draws: int = 1000, seed: int = 
         metric: Any metric.
         predictions: The data; for ``Pairs`` outcomes follow ``p``.
         draws: Sets of outcomes drawn, ≥ 1, by metrics that need them.
-        seed: Same seed, same band.
+        seed: Seed of the simulation; the same seed gives the same band.
         level: The band holds the central fraction ``level`` of the values.
 
     Returns:

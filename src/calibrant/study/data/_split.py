@@ -116,7 +116,7 @@ class DataSet(ABC):
 
     @abstractmethod
     def load(self, *, seed: int, fold: int) -> Fold:
-        """Return the splits; ``seed`` draws samples where the data leave a choice."""
+        """Return the training, validation and test splits; ``seed`` is used if samples have to be selected at random."""
 
     def sample(self) -> Tensor | None:
         """Return two samples on the meta device (without values); None for trees and for what is not known before it is read."""

@@ -50,7 +50,7 @@ class HubSource:
 
     Args:
         hub: Repository.
-        classes: K.
+        classes: Number of classes K.
         size: Height and width.
         config: Name of its configuration on the hub, and of a subfolder.
         label: Column of the labels.
@@ -79,7 +79,7 @@ class RawSplit:
         table: Rows with ``{"bytes", "path"}`` under ``column``.
         column: Name of the image column.
         labels: (N,) int64.
-        classes: K.
+        classes: Number of classes K.
         where: Its name in messages.
     """
 

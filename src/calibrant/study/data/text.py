@@ -444,7 +444,7 @@ def tokenised(parts: Sequence[tuple[list[str], Indices]], name: str, *, length: 
         parts: Texts and labels of the three splits.
         name: A folder with a tokenizer's files, or a name on the hub.
         length: Number of tokens that are kept.
-        classes: K.
+        classes: Number of classes K.
 
     Raises:
         FileFormatError: If there is no such tokenizer.

@@ -32,7 +32,7 @@ class MLP(Classifier):
     """Linear layers with ReLU between them.
 
     Args:
-        classes: K.
+        classes: Number of classes K.
         inputs: int of a flattened sample.
         hidden: Width of each hidden layer.
     """
@@ -155,7 +155,7 @@ class ResNet(Classifier):
     """ResNet-18, -34, -50, -101 and the "ResNet-110" of Mukhoti et al.'s code, with 64 channels in the first stage.
 
     Args:
-        classes: K.
+        classes: Number of classes K.
         depth: 18, 34, 50, 101 or 110 (Bottleneck 3-4-26-3).
         stem: ``"small"``: one 3×3 convolution, for 32×32 and 64×64 images; ``"imagenet"``: 7×7, stride 2, and pooling.
         pool: Height and width after the final average pooling: 1, or 2 for Mukhoti et al.'s Tiny-ImageNet.
@@ -189,7 +189,7 @@ class ThinResNet(Classifier):
     """He et al.'s ResNet-20, -32, -56, -110 for 32×32 images: 16, 32, 64 channels, shortcuts without parameters.
 
     Args:
-        classes: K.
+        classes: Number of classes K.
         depth: 6·n + 2, such as 8, 20, 32 or 110.
         widths: Channels of the three stages.
         stride: Stride of the first convolution; 2 halves the image, which takes a quarter of the time.
@@ -220,7 +220,7 @@ class WideResNet(Classifier):
     distribution of variance 2 / (k²·outputs)); Zagoruyko & Komodakis have them before.
 
     Args:
-        classes: K.
+        classes: Number of classes K.
         depth: 6·n + 4, as counted by Zagoruyko & Komodakis, or 6·n + 2, as by Mukhoti et al., who do not count the two
             shortcuts: 26 and 28 are the same depth.
         widen: Factor on 16, 32, 64 channels.
@@ -261,7 +261,7 @@ class DenseNet(Classifier):
     """DenseNet-121.
 
     Args:
-        classes: K.
+        classes: Number of classes K.
         growth: Number of channels that each layer adds.
         stem: ``"small"``: one 3×3 convolution, for 32×32 and 64×64 images; ``"imagenet"``: 7×7, stride 2, and pooling.
 
@@ -289,7 +289,7 @@ class VGG(Classifier):
     """VGG-16 with batch norm and one linear layer, for small images.
 
     Args:
-        classes: K.
+        classes: Number of classes K.
 
     References:
         Simonyan & Zisserman 2015, configuration D.

@@ -29,7 +29,7 @@ class DeepTextCNN(WordClassifier):
     The paper only states "8-layer 1D-CNN"; the defaults of widths, kernel and pooling are ours.
 
     Args:
-        classes: K.
+        classes: Number of classes K.
         vocabulary: Number of words; index 0 is padding.
         embedding: int of a word's embedding.
         channels: Number of channels of every convolution.
@@ -66,7 +66,7 @@ class PooledTextCNN(WordClassifier):
     """Three convolutions with pooling and two linear layers over fixed word vectors, as in Mukhoti et al.'s code for 20 Newsgroups.
 
     Args:
-        classes: K.
+        classes: Number of classes K.
         vocabulary: Number of words; index 0 is padding.
         embedding: int of a word's vector.
         channels: Number of channels of every convolution, and of the hidden linear layer.
@@ -113,7 +113,7 @@ class TreeLSTM(nn.Module):
     All nodes of one height, over all trees of the batch, are computed together.
 
     Args:
-        classes: K.
+        classes: Number of classes K.
         vocabulary: Number of words.
         embedding: int of a word's embedding.
         hidden: int of a node's hidden state.
@@ -171,7 +171,7 @@ class BertClassifier(nn.Module):
     """A BERT encoder whose pooled first token goes through dropout and one linear layer.
 
     Args:
-        classes: K.
+        classes: Number of classes K.
         weights: A folder with a BERT's ``config.json`` and ``model.safetensors``, or a name on the hub.
         vocabulary: Number of tokens of the data's tokenizer.
         padding: Id of the padding token, which no other token attends to.

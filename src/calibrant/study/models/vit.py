@@ -10,7 +10,7 @@ class ViT(nn.Module):
     The sizes are ours, between the smallest of the papers and what trains on a CPU.
 
     Args:
-        classes: K.
+        classes: Number of classes K.
         image: Height and width of an image.
         patch: Height and width of a patch; pixels beyond the last whole patch are left out.
         width: Numbers of a patch.
