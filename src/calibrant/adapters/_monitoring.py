@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.interpolate import CubicHermiteSpline
-from torch import distributed
 
 from calibrant._core.check import as_tensor, refuse
 from calibrant._kernel import temperature_moments
 from calibrant.calibrators.chunks import check_label_logits
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
+from calibrant.losses.adafocal import of_all_processes
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Metric, SumMetric
 from calibrant.rows import Batch, added
 
@@ -56,15 +56,6 @@ def state_template(metric: Metric) -> Any:
         return None
 
 
-def gathered(part: Any, group: Any = None) -> list[Any]:
-    """Return ``part`` of every process in order of rank; processes without a batch must call it too."""
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return [part]
-    parts = [None] * distributed.get_world_size(group)
-    distributed.all_gather_object(parts, part, group=group)
-    return parts
-
-
 class RunningFigures:
     """The figures of an epoch, computed from sums over its batches, so that no logits need to be kept.
 
@@ -105,9 +96,9 @@ class RunningFigures:
         batch = (*states, NLL().state(rows), torch.stack(moments), len(rows))
         self.sums = batch if self.sums is None else added([self.sums, batch])
 
-    def values(self, *, of_all_processes: bool = False) -> dict[str, float]:
+    def values(self, *, everywhere: bool = False) -> dict[str, float]:
         """Return the figures by name, for the batches of this process or of all processes; empty if there were no rows."""
-        parts = gathered(self.sums) if of_all_processes else [self.sums]
+        parts = of_all_processes(self.sums) if everywhere else [self.sums]
         sums = added(part for part in parts if part is not None)
         if sums is None:
             return {}

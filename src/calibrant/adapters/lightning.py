@@ -175,8 +175,6 @@ class CalibrationMonitor(Callback):  # type: ignore[misc]
         """Log the metrics, the temperature and the refinement."""
         for loader, running in enumerate([] if trainer.sanity_checking else self._running):
             end = f"/dataloader_idx_{loader}" if len(self._running) > 1 else ""
-            named = {
-                f"{self.prefix}/{name}{end}": value for name, value in running.values(of_all_processes=True).items()
-            }
+            named = {f"{self.prefix}/{name}{end}": value for name, value in running.values(everywhere=True).items()}
             # the values are those of all processes, so no reduction over processes is needed
             pl_module.log_dict(named, sync_dist=False, rank_zero_only=False, add_dataloader_idx=False)

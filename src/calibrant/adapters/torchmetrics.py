@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant.adapters._monitoring import as_predictions, gathered, state_template
+from calibrant.adapters._monitoring import as_predictions, state_template
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, optional
+from calibrant.losses.adafocal import of_all_processes
 from calibrant.metrics import Metric
 
 with optional("torchmetrics", extra="torchmetrics"):
@@ -100,7 +101,7 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
 
     def _sync_dist(self, dist_sync_fn: Any = None, process_group: Any = None) -> None:
         # gathered as objects, because a process without a batch has no tensors that torchmetrics could gather
-        everywhere = gathered(self.parts, process_group or self.process_group)
+        everywhere = of_all_processes(self.parts, process_group or self.process_group)
         self.parts = [part.to(self.device) for parts in everywhere for part in parts]
 
     def __repr__(self) -> str:

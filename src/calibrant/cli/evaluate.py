@@ -75,7 +75,7 @@ def evaluate(
     from calibrant.evaluate.tables import measure
 
     chosen = [parse_metric(text) for text in metric or []] or None
-    fitted = options.load_calibrator(calibrator, several=multilabel)
+    fitted = options.read_calibrator(calibrator, several=multilabel)
     name, notes = None, list[str]()
     if fitted is not None:
         from calibrant.report.model import in_one_line
@@ -83,7 +83,7 @@ def evaluate(
         name = in_one_line(fitted)
         notes = [f"after: {name}"]
     rows, tables = list["Row"](), dict[tuple[str, str, str | None], Any]()
-    features = [] if multilabel else [*options.names_in(by), *options.feature_names(fitted)]
+    features = [] if multilabel else [*options.names_in(by), *options.features_of(fitted)]
     for source in sources:
         if not multilabel and options.is_streamed(source):
             options.refuse_streamed(source, by=by)
@@ -234,8 +234,8 @@ def compare(
         if base is None:
             pair = _rows_in_common(sources, reading, split=split, on=on)
         else:
-            fitted = [options.load_calibrator(None if name == options.NONE else name) for name in (a, b)]
-            rows = reading.rows(base, split, features=[name for one in fitted for name in options.feature_names(one)])
+            fitted = [options.read_calibrator(None if name == options.NONE else name) for name in (a, b)]
+            rows = reading.rows(base, split, features=[name for one in fitted for name in options.features_of(one)])
             pair = [rows if one is None else rows.calibrated_by(one) for one in fitted]
         found = compare_predictions(*pair)
     if as_json:

@@ -190,7 +190,7 @@ def apply(
     from calibrant.data.io import CALIBRATED, calibrated_columns, read_contents
     from calibrant.data.tables import Arrays, open_table
 
-    fitted = options.load_calibrator(calibrator, several=multilabel)
+    fitted = options.read_calibrator(calibrator, several=multilabel)
     with working(f"calibrating {source.shown}"):
         if streamed:
             options.refuse_streamed(source, replace=replace)
@@ -202,7 +202,7 @@ def apply(
                     f"the output for {source.shown} is a {suffix} file; name an output that ends in {suffix}"
                 )
             table = open_table(source.path)
-            features = [] if multilabel else options.feature_names(fitted)
+            features = [] if multilabel else options.features_of(fitted)
             mapped = dataclasses.replace(reading, features=features, multilabel=multilabel)
             found = read_contents(table, mapped, labelled=False)
             prefix = "" if replace or isinstance(table, Arrays) else CALIBRATED

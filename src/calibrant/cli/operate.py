@@ -74,9 +74,9 @@ def check(
 
     from calibrant.operate import check as check_limits
 
-    fitted = options.load_calibrator(calibrator)
+    fitted = options.read_calibrator(calibrator)
     before = None if baseline is None else reading.rows(reading.source(baseline), split)
-    rows = reading.rows(source, split, features=[*options.names_in(by), *options.feature_names(fitted)])
+    rows = reading.rows(source, split, features=[*options.names_in(by), *options.features_of(fitted)])
     data = rows if fitted is None else rows.calibrated_by(fitted)
     with working(f"checking {source.shown}"):
         found = check_limits(data, **limits, baseline=before, features=options.names_in(by))
@@ -143,12 +143,12 @@ def watch(
     from calibrant._files import one_writer, shown
     from calibrant.operate import Monitor
 
-    fitted = options.load_calibrator(calibrator)
+    fitted = options.read_calibrator(calibrator)
     # load, update and save under one lock, because two writers would undo each other's batches
     with one_writer(state):
         monitor = Monitor.load(state) if state.exists() else None
         if reference is not None:
-            rows = reading.rows(reading.source(reference), "val", features=options.feature_names(fitted))
+            rows = reading.rows(reading.source(reference), "val", features=options.features_of(fitted))
             try:
                 made = Monitor(rows if fitted is None else rows.calibrated_by(fitted))
             except LeakError:  # the calibrator was fitted on these rows, so use them out of fold
@@ -162,7 +162,7 @@ def watch(
             raise InputError(f"{shown(state)} does not exist; start it with --reference FILE")
         names: tuple[str, ...] = ()
         for source in sources:
-            rows = reading.rows(source, split, features=options.feature_names(fitted))
+            rows = reading.rows(source, split, features=options.features_of(fitted))
             monitor.update(rows if fitted is None else rows.calibrated_by(fitted))
             names = rows.class_names or names
         monitor.save(state)

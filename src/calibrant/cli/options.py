@@ -173,7 +173,7 @@ def names_in(texts: Sequence[str] | None) -> list[str]:
     return list(dict.fromkeys(name.strip() for text in texts or () for name in text.split(",")))
 
 
-def load_calibrator(path: str | None, *, several: bool = False) -> Any:
+def read_calibrator(path: str | None, *, several: bool = False) -> Any:
     """Return the saved calibrator, for rows with one class or (``several``) several labels; None without a path."""
     import calibrant
 
@@ -208,7 +208,7 @@ def make_calibrator(name: str, *, features: Sequence[str] = ()) -> Calibrator:
         raise InputError(f"{method} needs arguments ({error}); construct and save it in Python") from error
 
 
-def feature_names(calibrator: Any) -> list[str]:
+def features_of(calibrator: Any) -> list[str]:
     """Return the names of the features that a calibrator or one of its parts uses; empty for None."""
     if calibrator is None:
         return []

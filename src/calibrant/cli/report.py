@@ -78,14 +78,14 @@ def report(
     from calibrant.report import Model, write_report
     from calibrant.report.render import check_format
 
-    saved = options.load_calibrator(calibrator, several=multilabel)
+    saved = options.read_calibrator(calibrator, several=multilabel)
     columns_by = None if by is None else [] if by == [options.NONE] else options.names_in(by)
     notes: list[str] = []
     check_format(output, format)
     models: list[Any] = []
     for source in sources:
         with working(f"calibrating {source.shown}"):
-            named = [] if multilabel else [*(columns_by or ()), *options.feature_names(saved)]
+            named = [] if multilabel else [*(columns_by or ()), *options.features_of(saved)]
             contents = reading.contents(source, features=named, several=multilabel)
             before, others = _rows_to_show_and_fit(source, contents, split, fit_split, method, saved, notes)
             fitted = saved if saved is not None or others is None else _fitted(others, method, columns_by)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Self, TypeAlias, Unpack
+from typing import Any, Self, TypeAlias, Unpack
 
 import torch
 from torch import Tensor, distributed, nn
@@ -96,7 +96,7 @@ class AdaFocalLoss(WeightedNLL):
             validation: Labelled predictions of the current network, in evaluation mode. In distributed training each
                 process passes its own part, and every process updates from all parts together.
         """
-        confidence, correct = gathered(validation.confidence.cpu(), validation.correct.double().cpu())
+        confidence, correct = decisions_of_all_processes(validation)
         binning = EqualMass(bins=self.bins, ties="interpolated")
         gap = binning.table(confidence, correct).gap
         self.gammas.copy_(self.adapted(self.gammas, gap.to(self.gammas.device)))
@@ -134,10 +134,16 @@ def require_update(loss: nn.Module, remedy: str) -> None:
         raise InputError(f"{type(loss).__name__}.update once per epoch", "no call in the whole training", remedy)
 
 
-def gathered(confidence: Tensor, correct: Tensor) -> tuple[Tensor, Tensor]:
-    """Return both columns (N,) concatenated over all processes in order of rank; unchanged in a single process."""
+def of_all_processes(part: Any, group: Any = None) -> list[Any]:
+    """Return ``part`` of every process in order of rank; a process without data must call it as well."""
     if not (distributed.is_available() and distributed.is_initialized()):
-        return confidence, correct
-    parts: list[tuple[Tensor, Tensor]] = [(confidence, correct)] * distributed.get_world_size()
-    distributed.all_gather_object(parts, (confidence, correct))
+        return [part]
+    parts = [None] * distributed.get_world_size(group)
+    distributed.all_gather_object(parts, part, group=group)
+    return parts
+
+
+def decisions_of_all_processes(validation: Labelled) -> tuple[Tensor, Tensor]:
+    """Return the confidence (N,) and whether it was right (N,) float64 of all processes' rows, on the CPU."""
+    parts = of_all_processes((validation.confidence.cpu(), validation.correct.double().cpu()))
     return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])

@@ -8,7 +8,7 @@ from torch import Tensor
 from calibrant._core.check import check_number
 from calibrant.binning import EqualWidth
 from calibrant.losses._blocks import confidence_of, row_nll
-from calibrant.losses.adafocal import Labelled, gathered
+from calibrant.losses.adafocal import Labelled, decisions_of_all_processes
 from calibrant.losses.loss import LossOptions, RowLoss
 
 
@@ -68,7 +68,7 @@ class AURCLoss(RowLoss):
             validation: Labelled predictions of the current network, in evaluation mode. In distributed training each
                 process passes its own part, and every process updates from all parts together.
         """
-        confidence, correct = gathered(validation.confidence.cpu(), validation.correct.double().cpu())
+        confidence, correct = decisions_of_all_processes(validation)
         count = EqualWidth(self.bins).table(confidence, correct).count.double()
         self.shares.copy_(count / count.sum())
         self.updates += 1

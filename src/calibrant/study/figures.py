@@ -13,7 +13,14 @@ from calibrant.binning import EqualWidth
 from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, InputError
 from calibrant.metrics import ECE, ood_roc
-from calibrant.study.measures import MEASURES, FoldFits, calibrated, geometric_mean, mean_or_nan, temperatures_along
+from calibrant.study.measures import (
+    MEASURES,
+    FoldFits,
+    calibrate_folds,
+    geometric_mean,
+    mean_or_nan,
+    temperatures_along,
+)
 from calibrant.study.panels import Bars, Drawing, Line, Panel, Plot, Reliability
 from calibrant.study.recipe import FigureSpec, Study
 from calibrant.study.resolve import make_loss
@@ -211,7 +218,7 @@ def ood(spec: FigureSpec, groups: Groups) -> list[Plot]:
 
 def _roc(label: str, fits: FoldFits, name: str, stage: str) -> Line:
     parts = [sets[name] for sets in fits.ood]
-    outside = calibrated(parts, fits.calibrators(stage)) if stage else Predictions.cat(parts)
+    outside = calibrate_folds(parts, fits.calibrators(stage)) if stage else Predictions.cat(parts)
     curve = ood_roc(fits.after(stage), outside)
     # a vector drawing of every threshold would weigh megabytes
     steps = torch.linspace(0, len(curve.threshold) - 1, min(ROC_POINTS, len(curve.threshold))).round().long()

@@ -98,9 +98,9 @@ class FoldFits:
         """
         if name not in self._calibrators:
             self._calibrators[name] = (
-                fitted(CALIBRATORS["by_ece"][1], [self.before]) * len(self.test)
+                fit_each(CALIBRATORS["by_ece"][1], [self.before]) * len(self.test)
                 if name == ORACLE
-                else fitted(CALIBRATORS[name][1], self.validation)
+                else fit_each(CALIBRATORS[name][1], self.validation)
             )
         return self._calibrators[name]
 
@@ -109,7 +109,7 @@ class FoldFits:
         if not name:
             return self.before
         if name not in self._after:
-            self._after[name] = calibrated(self.test, self.calibrators(name), allow_fit_rows=name == ORACLE)
+            self._after[name] = calibrate_folds(self.test, self.calibrators(name), allow_fit_rows=name == ORACLE)
         return self._after[name]
 
     def value(self, measure: str) -> float:
@@ -123,13 +123,13 @@ class FoldFits:
         return self._values[measure]
 
 
-def fitted(make: Callable[[], Calibrator], parts: Sequence[Predictions]) -> list[Any]:
+def fit_each(make: Callable[[], Calibrator], parts: Sequence[Predictions]) -> list[Any]:
     """Return a new calibrator fitted on each of the predictions."""
     with ignore_bound_warnings():
         return [make().fit(rows) for rows in parts]
 
 
-def calibrated(
+def calibrate_folds(
     parts: Sequence[Predictions], calibrators: Sequence[Calibrator], *, allow_fit_rows: bool = False
 ) -> Predictions:
     """Return the predictions of all folds, each calibrated by the calibrator of its fold."""
@@ -165,7 +165,7 @@ def mean_or_nan(values: Sequence[float]) -> float:
 def temperatures_along(rows: Predictions, gammas: Sequence[float], **options: Any) -> list[float]:
     """Return the T that minimises AdaECE at each γ of the focal map; ``options`` are those of ``FocalTemperatureScaling``."""
     makes = [partial(FocalTemperatureScaling, "ece", gammas=(gamma,), **options) for gamma in gammas]
-    return [fitted(make, [rows])[0].temperature for make in makes]
+    return [fit_each(make, [rows])[0].temperature for make in makes]
 
 
 @dataclass(frozen=True)
@@ -253,7 +253,7 @@ def _under_shift(fits: FoldFits, *, metric: Metric, at_t: bool) -> float:
     for place, (rows, sets) in enumerate(zip(fits.test, fits.ood, strict=False)):
         for name in SHIFTS & sets.keys():
             worse = Predictions.from_logits(sets[name].logits, rows.labels, unchecked_kind=True)
-            found.append(metric(calibrated([worse], [fits.calibrators("at_t")[place]]) if at_t else worse))
+            found.append(metric(calibrate_folds([worse], [fits.calibrators("at_t")[place]]) if at_t else worse))
     return mean_or_nan(found)
 
 

@@ -16,7 +16,7 @@ from calibrant.metrics import ECE
 from calibrant.report import Model, write_report
 from calibrant.report.model import Block, Claims, Table
 from calibrant.statistics.paired import shown_p
-from calibrant.study.measures import MEASURES, calibrated, fitted, geometric_mean
+from calibrant.study.measures import MEASURES, calibrate_folds, fit_each, geometric_mean
 from calibrant.study.recipe import Published, Study
 from calibrant.study.tables import Measured, Summary, Verdict, deviation, grouped, max_uses, printed_beside
 
@@ -143,11 +143,11 @@ def one_gamma_table(study: Study, measured: Sequence[Measured]) -> list[Table]:
         tried = []
         for gamma in FocalTemperatureScaling.published:
             make = partial(FocalTemperatureScaling, "ece", gammas=(gamma,), grid="komisarenko")
-            pairs = [(item.fits, fitted(make, item.fits.validation)) for item in items]
-            seen = [metric(calibrated(fits.validation, made, allow_fit_rows=True)) for fits, made in pairs]
+            pairs = [(item.fits, fit_each(make, item.fits.validation)) for item in items]
+            seen = [metric(calibrate_folds(fits.validation, made, allow_fit_rows=True)) for fits, made in pairs]
             tried.append((float(np.mean(seen)), gamma, pairs))
         _, gamma, pairs = min(tried, key=lambda entry: entry[:2])
-        errors = [100 * metric(calibrated(fits.test, made)) for fits, made in pairs]
+        errors = [100 * metric(calibrate_folds(fits.test, made)) for fits, made in pairs]
         temperature = geometric_mean([geometric_mean([one.temperature for one in made]) for _, made in pairs])
         shown = f"{np.mean(errors):.2f}±{deviation(errors):.2f}"
         cells.append([f"{setting} · {objective}", f"{gamma:g}", f"{temperature:.2f}", shown])
