@@ -1,6 +1,6 @@
 """Uncertainty of metrics: intervals, null distributions under calibration, and paired tests of two models.
 
-Functions here take a metric as an object and import none.
+These functions receive a metric as an argument, and do not import the metrics.
 """
 
 from calibrant.statistics.binned import consistency_bars

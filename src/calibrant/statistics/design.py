@@ -1,7 +1,7 @@
-"""How rows make up a mean: their weights, and the groups that are the independent units; the one place where these are counted.
+"""Weights and groups of the rows of a mean; groups are the independent units.
 
-Let S_gc = Σ_{i in group g, column c} v_i x_i with normalised weights v, centred over groups. A group's effect moves all its columns
-in one direction, so the covariance SᵀS between columns matters, not the variances alone.
+Let S_gc = Σ_{i in group g, column c} v_i x_i with normalised weights v, centred over groups. An effect of a group shifts all its
+columns in one direction, so the covariance SᵀS between columns matters, not only the variances.
 """
 
 import math
@@ -16,21 +16,23 @@ from torch import Tensor
 from calibrant._core.check import shown
 from calibrant.errors import NoIntervalError
 
-FEWEST = 10  # groups, and wrong (and right) decisions, below which no interval of a mean or binned error is offered
-MAX_SUMS = 1 << 26  # of all groups: half a gigabyte
+FEWEST = (
+    10  # smallest number of groups, and of wrong (and correct) decisions, for an interval of a mean or binned error
+)
+MAX_SUMS = 1 << 26  # largest number of sums over all groups, half a gigabyte
 
 
 @dataclass(frozen=True)
 class Clusters:
-    """What the sizes of groups say about a variance estimated from the groups' sums.
+    """Corrections for the sizes of groups, for a variance estimated from the groups' sums.
 
-    A large group pulls the mean towards itself, so its centred sum is too small: with fractions of rows v_g and one effect a
-    group, E c_g² = v_g² σ² (1 − 2 v_g + Σ v²) where v_g² σ² is wanted.
+    A large group shifts the mean towards itself, so its centred sum is too small: if v_g are the groups' fractions of the rows
+    and each group has one effect, E c_g² is v_g² σ² (1 − 2 v_g + Σ v²) instead of v_g² σ².
 
     Args:
-        scale: (G,) 1 / √(1 − 2 v_g + Σ v²), by which centred sums are multiplied so that Σ c² is unbiased.
-        degrees: Of freedom of Σ c², by its mean and variance for normal effects; G − 1 for equal sizes.
-        effective: 1 / Σ v², the number of groups of equal size that are worth as much.
+        scale: (G,) factors 1 / √(1 − 2 v_g + Σ v²) on centred sums, which make Σ c² unbiased.
+        degrees: Degrees of freedom of Σ c², from its mean and variance for normal effects; G − 1 for equal sizes.
+        effective: Effective number of groups, 1 / Σ v².
 
     References:
         Bell & McCaffrey 2002 (bias-reduced linearisation); Satterthwaite 1946.
@@ -42,7 +44,7 @@ class Clusters:
 
     @classmethod
     def of(cls, sizes: Tensor) -> "Clusters":
-        """Return them for sizes (G,) > 0: numbers of rows, or sums of weights."""
+        """Return the corrections for sizes (G,) > 0, which are numbers of rows or sums of weights."""
         v = sizes.double() / sizes.sum()
         square = float(v.square().sum())
         if v.shape[0] < 2:
@@ -80,17 +82,17 @@ class Design:
 
     @cached_property
     def clusters(self) -> Clusters:
-        """What the sizes of the groups say about a variance."""
+        """The corrections for the sizes of the groups."""
         assert self.unit is not None
         return Clusters.of(torch.bincount(self.unit, weights=self.share))
 
     @property
     def units(self) -> float:
-        """Independent units: rows of equal weight that would vary as much, or degrees of freedom of the groups plus 1."""
+        """Number of independent units: the effective number of rows, or the groups' degrees of freedom plus 1."""
         return 1 / float(self.share.square().sum()) if self.unit is None else self.clusters.degrees + 1
 
     def sums_of(self, values: Tensor) -> Tensor:
-        """Return what each unit adds to the mean of centred ``values`` (N,): (N,), or (G,) of groups, centred and scaled."""
+        """Return each unit's contribution to the mean of centred ``values`` (N,): (N,) for rows, (G,) for groups."""
         if self.unit is None:
             return self.share * values
         return self.sums(1, [(slice(None), torch.zeros_like(self.unit), values)])[:, 0]
@@ -103,7 +105,7 @@ class Design:
             parts: Some rows, and for these the columns (n, …), −1 for none, that the numbers x (n, …) belong to.
 
         Raises:
-            NoIntervalError: If they are too many.
+            NoIntervalError: If there are too many sums.
         """
         assert self.unit is not None
         groups = int(self.unit.max()) + 1
@@ -126,12 +128,12 @@ def require_groups(groups: Tensor | None, *, what: object, weight: Tensor | None
 
     Args:
         groups: (N,) group of each row, or None.
-        what: The metric, for the message.
-        weight: (N,) or None: many groups of which one has nearly all weight are one.
-        least: How many of equal size are needed.
+        what: The metric, for the error.
+        weight: (N,) weights, or None; with weights, the effective number of groups can be much smaller.
+        least: The effective number of groups that is needed.
 
     Raises:
-        NoIntervalError: If there are fewer, or unequal ones that are worth fewer.
+        NoIntervalError: If the (effective) number of groups is smaller.
     """
     if groups is None:
         return
@@ -140,7 +142,7 @@ def require_groups(groups: Tensor | None, *, what: object, weight: Tensor | None
         sizes = torch.bincount(unit, weights=w)
         count, effective = len(sizes), Clusters.of(sizes).effective
         if effective < least - 1e-6:  # rounding must not refuse ten groups of equal size
-            worth = "" if count < least else f" that are worth {effective:.1f} of equal size"
+            worth = "" if count < least else f" that are worth {effective:.1f} groups of equal size"
             raise NoIntervalError(
                 f"at least {least} groups of rows for the uncertainty of {shown(what, most=200)}",
                 f"{count}{worth}",
@@ -160,4 +162,4 @@ def require_ungrouped(groups: Any, *, what: object) -> None:
     """
     if groups is not None:
         expected = f"independent rows for the uncertainty of {shown(what, most=200)}"
-        raise NoIntervalError(expected, "groups, for which no method is known to hold", "use ECE()")
+        raise NoIntervalError(expected, "groups, for which no valid method is known", "use ECE()")

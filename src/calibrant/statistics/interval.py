@@ -1,6 +1,6 @@
 """The confidence interval of a metric, and the bootstrap of a mean.
 
-How an interval is made, each metric knows: a mean over rows by ``losses`` and ``means``, a binned error by ``binned``.
+Each metric computes its own interval: a mean over rows with ``losses`` and ``means``, a binned error with ``binned``.
 """
 
 from typing import Any
@@ -26,9 +26,12 @@ def interval(metric: Any, predictions: Data, *, draws: int = 1000, seed: int = 0
         metric: Any metric. The method is the metric's own if it has one (binned errors), Wilson's score interval for a
             proportion of rows (accuracy), and Student's t corrected for skewness for any other mean over rows.
         predictions: The data; if they have ``groups``, the groups are the independent units.
-        draws: Sets of gaps drawn, ≥ 2, for the limit if calibrated of a binned error of rows in groups.
+        draws: Number of simulated sets of gaps, ≥ 2; used only for a binned error of rows in groups.
         seed: Seed of the simulation; the same seed gives the same interval.
         level: Nominal coverage in (0, 1).
+
+    Returns:
+        The estimate with both ends of its interval.
 
     Raises:
         NoIntervalError: If no method is known for this metric, or there are too few data: fewer than ten wrong decisions,
@@ -48,11 +51,11 @@ def interval(metric: Any, predictions: Data, *, draws: int = 1000, seed: int = 0
 
 
 def require_metric(metric: Any, *, level: float, draws: int) -> Any:
-    """Return ``metric`` if it is one, and the level and the number of draws are in range."""
+    """Return ``metric`` if it is a metric and ``level`` and ``draws`` are in range."""
     if isinstance(metric, type) or not hasattr(metric, "null_band"):
         raise refuse("a metric such as ECE()", shown(metric), "pass a metric object")
     if not 0 < level < 1 or draws < 1:
-        raise refuse("level in (0, 1) and draws ≥ 1", f"level {level} and draws {draws}", "choose others")
+        raise refuse("level in (0, 1) and draws ≥ 1", f"level {level} and draws {draws}", "choose other values")
     return metric
 
 
@@ -61,14 +64,14 @@ def bootstrap(metric: Any, predictions: Data, *, draws: int = 1000, seed: int = 
 
     Args:
         metric: A metric with ``rows``, such as ``Accuracy()``, ``NLL()`` or ``Brier()``.
-        predictions: The data; with ``groups`` whole groups are resampled.
-        draws: Resamples, ≥ 1.
+        predictions: The data; with ``groups``, whole groups are resampled.
+        draws: Number of resamples, ≥ 1.
         seed: Seed of the simulation; the same seed gives the same interval.
         level: Nominal coverage.
 
     Raises:
-        NoIntervalError: For a metric that is not a mean over rows (the percentile interval of the plug-in ECE has coverage 0
-            for a calibrated model), for an infinite value, and for a single row or group.
+        NoIntervalError: If the metric is not a mean over rows (a bootstrap interval of the ECE of a calibrated model almost
+            never contains the true value 0), its value is infinite, or there is only one row or group.
 
     Examples:
         >>> from calibrant import Predictions

@@ -4,8 +4,7 @@ A mean over N rows is Σ_u c_u with one contribution c_u per unit (a row, or a g
 these contributions, which include the weights: the standard error s = √Σ (c_u − c̄)² and the skewness a = Σ (c_u − c̄)³ / s³ of
 the mean. Hall's transformation g(T) of Student's T = (mean − truth) / s is compared with Student's t.
 
-Where few large rows decide a mean with the standard error s and the skewness a, T is itself skewed: its lower tail is longer. The
-monotone transformation
+If a few large rows dominate the mean, T is itself skewed: its lower tail is longer. The monotone transformation
 
     g(T) = T + a T² / 3 + a² T³ / 27 + a / 6                                                (Hall 1992, Eq. 2.5)
 
@@ -38,10 +37,14 @@ class Interval:
 
     Args:
         estimate: The value of the metric.
-        low: Lower end.
-        high: Upper end.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
         level: Nominal coverage in (0, 1).
         method: Name of the method.
+
+    Examples:
+        >>> print(Interval(0.8, 0.71, 0.87, 0.95, "Wilson score"))
+        0.8 [0.71, 0.87]
     """
 
     estimate: float
@@ -63,7 +66,7 @@ class Spread:
     Args:
         error: The standard error.
         skew: The skewness, clipped to ±``MAX_SKEW``.
-        units: Number of independent units; with weights the effective number, of groups the degrees of freedom plus 1.
+        units: Number of independent units; the effective number with weights, the degrees of freedom plus 1 with groups.
     """
 
     error: float
@@ -74,7 +77,7 @@ class Spread:
     def of(cls, units: float, square: float, cube: float, *, unbiased: bool = False) -> "Spread":
         """Return the spread of a sum of centred contributions c from Σ c² and Σ c³.
 
-        ``unbiased`` says that Σ c² is the variance without a factor units / (units − 1).
+        ``unbiased`` means that Σ c² is the variance without a factor units / (units − 1).
         """
         if square == 0 or units < 2:
             return cls(0.0, 0.0, units)
@@ -84,7 +87,7 @@ class Spread:
 
 @dataclass(frozen=True, eq=False)
 class Powers:
-    """Power sums of independent rows x with weights w, of which central moments are made; they add.
+    """Power sums of independent rows x with weights w, which can be added and give central moments.
 
     Args:
         sums: (4, 5) Σ w^k x^j for k = 1 … 4 and j = 0 … 4.
@@ -123,7 +126,7 @@ class Powers:
 
     @property
     def units(self) -> float:
-        """Rows of equal weight that would vary as much, (Σw)² / Σw²."""
+        """Effective number of rows, (Σw)² / Σw²."""
         return float(self.sums[0, 0] ** 2 / self.sums[1, 0])
 
     def central(self, k: int, power: int) -> float:
@@ -132,7 +135,7 @@ class Powers:
         return math.fsum(math.comb(power, j) * (-mean) ** (power - j) * sums[j] for j in range(power + 1))
 
     def total(self, power: int) -> float:
-        """Return Σ (w / Σw)^power (x − mean)^power: of the rows' contributions to the mean."""
+        """Return Σ (w / Σw)^power (x − mean)^power, a moment of the rows' contributions to the mean."""
         found = self.central(power, power) / self.mass**power
         return max(found, 0.0) if power % 2 == 0 else found
 

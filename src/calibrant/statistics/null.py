@@ -1,7 +1,7 @@
-"""What a metric would be for a perfectly calibrated model with the same probabilities: its mean and its limits.
+"""The distribution of a metric for a perfectly calibrated model with the same probabilities: its mean and its limits.
 
-For sums of absolute gaps nothing is drawn (``binned.gap_band``); other functions of a bin table are evaluated for drawn counts, any
-other metric for drawn labels.
+Sums of absolute gaps need no simulation (``binned.gap_band``). Other functions of a bin table are computed from simulated counts, and
+all other metrics from simulated labels.
 """
 
 from dataclasses import replace
@@ -20,21 +20,21 @@ from calibrant.statistics.means import Interval
 
 
 def null_band(metric: Any, predictions: Data, *, draws: int = 1000, seed: int = 0, level: float = 0.95) -> Interval:
-    """Return the mean and the central range of ``metric`` if the predicted probabilities were perfectly calibrated.
+    """Return the mean and the central range that ``metric`` would have if the predicted probabilities were calibrated.
 
-    For a value inside the band calibration is not rejected. ``ECE``, ``TopLabelECE`` and ``ClasswiseECE`` need no draws. With
-    ``groups`` the bins' sums are drawn with the covariance of whole groups.
+    A value inside the band does not reject calibration. ``ECE``, ``TopLabelECE`` and ``ClasswiseECE`` need no simulation. With
+    ``groups``, the sums of the bins are simulated with the covariance of whole groups.
 
     Args:
         metric: Any metric.
-        predictions: The data; for ``Pairs`` outcomes follow ``p``.
-        draws: Sets of outcomes drawn, ≥ 1, by metrics that need them.
+        predictions: The data; for ``Pairs``, outcomes are drawn with probability ``p``.
+        draws: Number of simulated sets of outcomes, ≥ 1, for metrics that need them.
         seed: Seed of the simulation; the same seed gives the same band.
-        level: The band holds the central fraction ``level`` of the values.
+        level: The fraction of values inside the band, in (0, 1).
 
     Returns:
-        Interval: ``estimate`` is the value expected if calibrated, ``high`` the (1 + level) / 2 limit if calibrated, by default the
-            97.5 % limit.
+        An interval: ``estimate`` is the mean for a calibrated model, and ``high`` the limit that a fraction (1 + level) / 2 of
+        calibrated models stays below, by default 97.5 %.
 
     Raises:
         NoIntervalError: For grouped rows, if there are fewer than ten groups or the metric is not binned.
@@ -56,7 +56,7 @@ def null_band(metric: Any, predictions: Data, *, draws: int = 1000, seed: int = 
 
 
 def calibrated_table(table: BinTable, *, draws: int, seed: int) -> BinTable:
-    """Return the table with outcome sums (draws, B) drawn as if the probabilities were calibrated, of independent rows."""
+    """Return the table with simulated outcome sums (draws, B), for independent rows of a calibrated model."""
     square, mean, noise = (one.cpu().numpy() for one in (table.squares[1], table.sum_p, table.noise))
     unit = np.divide(square, mean, out=np.ones_like(mean), where=mean > 0)
     expected = mean / unit
@@ -70,7 +70,7 @@ def calibrated_table(table: BinTable, *, draws: int, seed: int) -> BinTable:
 
 
 def band_of(values: Tensor, *, level: float) -> Interval:
-    """Return the mean and the central range of values (draws,) of calibrated models."""
+    """Return the mean and the central range of simulated values (draws,)."""
     found = values.cpu().double().numpy()
     low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2]).tolist()
     return Interval(float(found.mean()), low, high, level, f"outcomes drawn from the probabilities, {len(found)} draws")
@@ -81,7 +81,7 @@ def redraw(predictions: Data, *, generator: torch.Generator) -> Data:
 
     Args:
         predictions: Predictions over all classes, or pairs.
-        generator: Source of randomness.
+        generator: The random generator.
     """
     if isinstance(predictions, Pairs):
         happened = torch.rand(len(predictions), dtype=torch.float64, generator=generator) < predictions.p.cpu()

@@ -1,8 +1,9 @@
-"""Tests of two models on the same rows: of mean differences, of the squares of their bins' gaps, and Holm's correction.
+"""Tests of two models on the same rows: of mean differences and of squared gaps, and Holm's correction.
 
-The squared gaps: with d the weighted gaps of both models in their bins, C their covariance, θ_A and θ_B the unbiased squared errors
-Σ (d_b² − C_bb), the statistic is (θ_B − θ_A) / √V, with the variance V under the hypothesis θ_A = θ_B = θ. Near θ = 0 it is far from
-normal, so its distribution is simulated: gaps around each model's own shape, scaled to one θ for both (a parametric bootstrap).
+The test of squared gaps: let d be the weighted gaps of both models in their bins, and C their covariance. The unbiased squared errors
+are θ_A and θ_B, each Σ (d_b² − C_bb), and the statistic is (θ_B − θ_A) / √V, where V is its variance under the hypothesis
+θ_A = θ_B = θ. Near θ = 0 the statistic is far from normal, so its distribution is simulated by a parametric bootstrap: gaps vary
+around each model's own shape, scaled to the same θ.
 """
 
 import math
@@ -26,9 +27,9 @@ MARGIN = 1.0
 CAUTION = 1.04  # the ratio is divided by this, because the simulation uses estimated shapes
 TAIL = 0.005  # p-values below this are extrapolated by a normal tail fitted at this quantile of the draws
 FEWEST_GROUPS = (
-    100  # of 30 the covariance of 16 bins or more is too uncertain: with large effects 12 % of tests rejected
+    100  # with 30 groups, the covariance of 16 or more bins is too uncertain: 12 % of tests rejected a true hypothesis
 )
-EXACT = 1e-12  # differences below this part of both errors are rounding
+EXACT = 1e-12  # smaller differences, relative to both errors, are rounding
 _TINY = 1e-300
 
 
@@ -38,9 +39,9 @@ class PairedTest:
 
     Args:
         difference: Mean of a − b.
-        low: Lower end of its interval; NaN where none is made.
-        high: Upper end, likewise.
-        p_value: Two-sided, of the hypothesis that the difference is 0.
+        low: Lower end of its interval; NaN if there is none.
+        high: Upper end of its interval; NaN if there is none.
+        p_value: Two-sided p-value of the hypothesis that the difference is 0.
     """
 
     difference: float
@@ -59,20 +60,20 @@ def paired_test(
 ) -> PairedTest:
     """Test whether the mean of row-wise differences between two models is 0, by Student's t corrected for skewness.
 
-    The degrees of Student's t match the variance of Σ c²: 2 (Σ c²)² / Σ c⁴ (Satterthwaite), which is 2x if x equal events decide.
-    Differences of two models are often symmetric, and a skewness that is only noise of Σ c³ makes the test reject too often; where one
-    model is sharper than the other the skewness is real. So each end, and the p-value, is the wider one with the skewness and
-    with max(0, 1 − 4 Σ c⁶ / (Σ c³)²) of it, which is 1 − 4/x for x equal events.
+    The degrees of freedom match the variance of Σ c², where c are the contributions of the rows: 2 (Σ c²)² / Σ c⁴
+    (Satterthwaite). Differences of two models are often symmetric, and then an estimated skewness that is only noise makes the
+    test reject too often; if one model is sharper, the skewness is real. So each end of the interval, and the p-value, is the
+    more cautious of two: with the estimated skewness, and with it reduced by the factor max(0, 1 − 4 Σ c⁶ / (Σ c³)²).
 
     Args:
         differences: (N,) a − b in every row, finite.
         groups: (N,) cluster of each row; clusters are then the independent units.
-        level: Coverage of the interval.
-        weight: (N,) float64, positive, or None.
-        least_error: Standard error below which that of the mean is not taken: losses that were not seen decide it too.
+        level: Coverage of the interval, in (0, 1).
+        weight: (N,) float64 weights > 0, or None.
+        least_error: Lower bound on the standard error of the mean, to account for losses that did not occur in the sample.
 
     Returns:
-        p < 1 − level if and only if the interval excludes 0.
+        The difference with its interval and p-value; p < 1 − level if and only if the interval excludes 0.
 
     Raises:
         NoIntervalError: If there is only one row or group.
@@ -101,13 +102,13 @@ def paired_test(
     skews = (spread.skew, spread.skew * real)
     low, high = zip(*(skewed_ends(mean, error, skew, quantile) for skew in skews), strict=True)
     statistics = [halls_transform(t, skew) for skew in skews]
-    # where they have two signs neither end excludes 0
+    # if they have different signs, the interval contains 0
     least = min(map(abs, statistics)) if statistics[0] * statistics[1] > 0 else 0.0
     return PairedTest(mean, min(low), max(high), float(2 * stdtr(degrees, -least)))
 
 
 def halls_transform(statistic: float, skew: float) -> float:
-    """Return g(T) of Student's T of a mean with this skewness (Hall 1992, Eq. 2.5)."""
+    """Return Hall's transformation g(T) of Student's statistic T of a mean with this skewness (Hall 1992, Eq. 2.5)."""
     return statistic + skew * statistic**2 / 3 + skew**2 * statistic**3 / 27 + skew / 6
 
 
@@ -119,7 +120,7 @@ def paired_square_test(
     draws: int = 2000,
     seed: int = 0,
 ) -> PairedTest:
-    """Test whether two models have the same squared error on the same rows; the difference is θ̂_B − θ̂_A, without an interval.
+    """Test whether two models have the same squared calibration error; the difference θ̂_B − θ̂_A has no interval.
 
     Args:
         a: Rows of the first model in its bins.
@@ -170,7 +171,7 @@ def _tail(drawn: Floats, value: float) -> float:
 
 @dataclass(frozen=True)
 class _SquareEstimates:
-    """What D sets of gaps say: θ̂_A, θ̂_B, the error √V under the hypothesis (D,), and what these are made of."""
+    """Estimates from D sets of gaps: θ̂_A, θ̂_B and the error √V under the hypothesis (D,), with intermediate results."""
 
     first: Floats
     second: Floats
@@ -185,8 +186,8 @@ class _Gaps:
     """The weighted gaps of two models in their M non-empty bins, and their covariance.
 
     Args:
-        gap: (M,) those of the first model, then those of the second.
-        covariance: (M, M).
+        gap: (M,) gaps of the first model, then those of the second.
+        covariance: (M, M) covariance of the gaps.
         share: (M,) fraction of rows in each bin.
         column: (M,) which column of normal numbers drives each gap: twice its bin, plus 1 for the second model.
         half: Number of non-empty bins of the first model.
@@ -286,17 +287,22 @@ def _over_rows(home: list[Tensor], parts: list[Tensor], share: Tensor, width: in
 
 
 def shown_p(p_value: float | None) -> str:
-    """Return a p-value as sentences show it, with enough digits to see on which side of a level it lies; None is no test."""
+    """Return a p-value as text, with enough digits to see whether it is below a level; None means that there was no test."""
     if p_value is None:
         return "not tested"
     return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3g}"
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values corrected for multiple testing: the smallest times m, the next times m − 1 …, never decreasing.
+    """Return p-values corrected for multiple tests by Holm's method.
+
+    The smallest is multiplied by m, the next by m − 1, and so on; corrected values never decrease in this order.
 
     Args:
-        p_values: One per test, in [0, 1].
+        p_values: m p-values in [0, 1], one per test.
+
+    Returns:
+        The corrected p-values, in the order of ``p_values``.
 
     Examples:
         >>> holm([0.01, 0.04, 0.03])
