@@ -113,7 +113,7 @@ def test_splits_of_a_column(run: Run, home: Path) -> None:
     data = Predictions.from_logits(*some_logits(rows=80))
     save_predictions("s.csv", {"val": data[:40], "test": data[40:]})
     assert {row["split"] for row in run("evaluate s.csv --draws 0 --json")["rows"]} == {"val", "test"}
-    run("evaluate s.csv --split train", code=2, says="s.csv has no split 'train': name one of test, val by split")
+    run("evaluate s.csv --split train", code=2, says="s.csv has no split 'train': name one of test, val with split")
 
 
 def test_several_labels_are_shown_by_their_names(home: Path, run: Run) -> None:

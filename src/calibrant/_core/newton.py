@@ -29,11 +29,11 @@ _TINY = 1e-300
 
 @dataclass(frozen=True)
 class Optimum:
-    """A minimum.
+    """A minimum of a loss.
 
     Args:
-        theta: In the shape of the start.
-        value: Of the loss, summed over problems.
+        theta: The minimiser, in the shape of the starting point.
+        value: The loss there, summed over problems.
         gradient: The largest entry of the gradient, without what a bound holds: the certificate.
     """
 

@@ -273,7 +273,7 @@ class PooledScores(NamedTuple):
 
 
 def pool_ties(log_odds: Tensor, hits: Tensor, weight: Tensor) -> list[PooledScores]:
-    """Return the distinct log-odds of each class in order, with the mean hit and the weight of each, of (C, n), (C, n) and (n,)."""
+    """Return the distinct scores of each class, from ``log_odds`` (C, n), ``hits`` (C, n) in {0, 1} and ``weight`` (n,)."""
     pooled = []
     for odds, hit in zip(log_odds.cpu().numpy(), hits.cpu().numpy(), strict=True):
         order = _ascending(odds)

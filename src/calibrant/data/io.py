@@ -101,7 +101,7 @@ class Contents:
         if split not in self.splits:
             lacking = "several splits" if split is None else f"no split {split!r}"
             known = abridged(sorted(self.splits))
-            raise InputError(f"{self.parts[0].table.name} has {lacking}: name one of {known} by split")
+            raise InputError(f"{self.parts[0].table.name} has {lacking}: name one of {known} with split")
         return split
 
 

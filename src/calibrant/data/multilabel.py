@@ -93,11 +93,11 @@ class MultiLabel(Record):
         Args:
             probs: (N, L) in [0, 1]; rows need not sum to anything.
             labels: As in ``from_logits``.
-            names: As there.
+            names: As in ``from_logits``.
             unchecked_kind: Accept probabilities whose rows all sum to 1.
-            groups: As there.
-            weights: As there.
-            features: As there.
+            groups: As in ``from_logits``.
+            weights: As in ``from_logits``.
+            features: As in ``from_logits``.
 
         Raises:
             InputError: Naming what was expected, what was got and the remedy.

@@ -64,12 +64,12 @@ class Pairs(Record):
         """Return these pairs with the probabilities that ``calibrator`` gives them; decisions and outcomes stay.
 
         Args:
-            calibrator: One of two classes, not the event and the event: fitted on pairs, or on two-class predictions.
+            calibrator: A calibrator for two classes (no event, event), fitted on pairs or on two-class predictions.
             allow_fit_rows: As in ``Predictions.calibrated_by``.
 
         Raises:
-            InputError: If it was fitted on other classes.
-            LeakError: As there.
+            InputError: If it was fitted on another number of classes.
+            LeakError: If it was fitted on these rows.
         """
         from calibrant.data.predictions import Predictions
 

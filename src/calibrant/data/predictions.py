@@ -77,18 +77,19 @@ class Predictions(Record):
         """Make predictions from logits.
 
         Args:
-            logits: (N, K) or, flattened to that, (N, K, d1, …) or any layout whose class axis is ``class_dim``.
-            labels: (N,) or (N, d1, …) integers in [0, K), names out of ``class_names``, or None.
+            logits: (N, K), or (N, K, d1, …) or any layout with the class axis ``class_dim``, which is flattened to (N, K).
+            labels: (N,) or (N, d1, …): integers in [0, K) or names in ``class_names``; or None.
             class_dim: The class axis of ``logits``.
             ignore_index: Rows whose label is this number are dropped; None keeps all.
             class_names: K distinct names of the classes, or None.
             unchecked_kind: Accept logits that look like probabilities.
-            groups: (N,) or as ``labels``: integers or names; one a sample is repeated over the inner axes.
-            weights: (N,) or as ``labels``: how much each row counts, ≥ 0, or None; one a sample is repeated over the inner axes.
-            features: Name → (N,) or as ``labels``: numbers or names, or None.
+            groups: Integers or names of groups of dependent rows, (N,) or of the shape of ``labels``, or None.
+            weights: Weights ≥ 0 of the rows, (N,) or of the shape of ``labels``, or None.
+            features: Columns of numbers or text by name, each (N,) or of the shape of ``labels``, or None. Groups, weights and
+                features of shape (N,) are repeated over the inner axes.
 
         Raises:
-            InputError: Naming what was expected, what was got and the remedy.
+            InputError: If shapes or values are invalid, or the logits look like probabilities.
         """
         check = partial(check_logits, unchecked_kind=unchecked_kind)
         matrix, fields = _rows_of(as_tensor(logits, name="logits"), labels, check, **options)
@@ -101,14 +102,14 @@ class Predictions(Record):
         A row that was rounded, whose sum is off by up to 0.001, is divided by its sum.
 
         Args:
-            probs: As ``logits`` of ``from_logits``, in [0, 1], rows that sum to 1.
-            labels: As there.
-            class_dim: As there.
-            ignore_index: As there.
-            class_names: As there.
-            groups: As there.
-            weights: As there.
-            features: As there.
+            probs: Probabilities in [0, 1] in the layout of ``from_logits``; each row sums to 1.
+            labels: As in ``from_logits``.
+            class_dim: As in ``from_logits``.
+            ignore_index: As in ``from_logits``.
+            class_names: As in ``from_logits``.
+            groups: As in ``from_logits``.
+            weights: As in ``from_logits``.
+            features: As in ``from_logits``.
 
         Raises:
             InputError: Naming what was expected, what was got and the remedy.

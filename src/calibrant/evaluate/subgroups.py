@@ -44,7 +44,7 @@ _INFINITE = 40.0  # |z| beyond 38 has p = 0
 
 @dataclass(frozen=True, kw_only=True)
 class Subgroup:
-    """One group of rows, or the rows of one of several labels; what is None was not tested.
+    """One group of rows, or the rows of one label; None means that the figure was not tested.
 
     Args:
         name: The name of the group, such as "region = EU", or the label.
@@ -410,7 +410,7 @@ def _largest_drawn(covariance: Floats, *, draws: int, seed: int) -> Floats:
 
 
 def _subgroup(group: _Group, variance: float, largest: Floats, *, count: int, level: float) -> Subgroup:
-    """Return the figures of a group: ``largest`` (draws,) are those of the ``count`` groups if calibrated, in order."""
+    """Return the figures of a group; ``largest`` (draws,) are the sorted simulated maxima over all ``count`` groups."""
     from scipy.special import ndtr, stdtrit
 
     statistic = group.statistic(variance)

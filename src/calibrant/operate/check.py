@@ -376,7 +376,7 @@ def _rows_of_mean(metric: str, data: Data) -> Floats:
 
 
 def _pairs_of_metric(metric: str, data: Data) -> Pairs:
-    """Return the pairs of the decisions, or of the event: the second of two classes."""
+    """Return the pairs for a metric: of the decisions, or for "event-ece" of the second of two classes."""
     if metric == "ece":
         # an event has probabilities from 0 to 1, a decision has its confidence
         return data.top_label()

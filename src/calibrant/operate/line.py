@@ -16,7 +16,7 @@ class Line:
         limit: What it is compared with; None if with nothing.
         verdict: What the bounds say of the limit; empty without one.
         metric: The name of the metric alone, where it is limited.
-        kind: Of the limit: "maximum", "minimum" or "no_worse".
+        kind: The kind of limit: "maximum", "minimum" or "no_worse".
         more_rows: About how many more rows would decide with probability .8, given what these rows say; None if it is decided, or
             if no number of rows would decide.
         note: A remark for the reader.

@@ -63,7 +63,7 @@ def draw_diagram(
 
 
 def draw_dots(diagram: Diagram, ax: "Axes", *, palette: Palette = LIGHT) -> None:
-    """Draw the dot of every bin: its area is proportional to the rows; a diamond lies outside what is expected if calibrated."""
+    """Draw the dot of every bin: its area is proportional to the rows; diamonds are outside the range expected for a calibrated model."""
     from matplotlib.markers import MarkerStyle
 
     largest = max((b.count for b in diagram.bins), default=1)

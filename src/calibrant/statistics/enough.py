@@ -59,9 +59,9 @@ def scarce_errors(
 
     Args:
         a: Labelled rows of one model.
-        b: Of the other.
-        loss: The loss that is compared: wrong decisions then count as far as they tell the models apart.
-        enough: Wrong decisions of both that the test needs.
+        b: The same rows of the other model.
+        loss: The loss to compare; only wrong decisions on which the models differ then count.
+        enough: Number of wrong decisions of each model that the test needs.
     """
     wrong = []
     for data in (a, b):

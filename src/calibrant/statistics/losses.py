@@ -64,11 +64,11 @@ class Excess(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class MeanSums:
-    """The moments of a mean over independent rows, from which its value and its interval follow; they add.
+    """The moments of a mean over independent rows, from which its value and interval are computed; they can be added.
 
     Args:
-        rows: Of the rows.
-        least: Of the least values that the rows could have; None for a metric that does not know them.
+        rows: Moments of the rows.
+        least: Moments of the smallest values that the rows could have; None if the metric does not know them.
         excess: (2,) Σ w² e² of the excess e beyond these, and the same as expected from the probabilities.
         foreseen: (3,) Σ v, and Σ v x and Σ v x² as expected from the probabilities, with v = w².
         most: The largest w e that a row can have.

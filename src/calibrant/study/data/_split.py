@@ -119,7 +119,7 @@ class DataSet(ABC):
         """Return the training, validation and test splits; ``seed`` is used if samples have to be selected at random."""
 
     def sample(self) -> Tensor | None:
-        """Return two samples on the meta device (without values); None for trees and for what is not known before it is read."""
+        """Return two samples on the meta device (without values), or None for trees and for data of unknown shape."""
         return torch.empty(2, self.sizes()["inputs"], device="meta")
 
 

@@ -240,11 +240,11 @@ class Newsgroups(DataSet):
         vocabulary: Size of the vocabulary, the most frequent words of the training texts, with 0 for padding; other
             words are left out.
         length: Number of words or tokens of a text that are kept; 300, or 256 with a tokenizer, if left out.
-        words: ``"first"``: the first ``length`` of ``[a-z0-9']+``, whose frequencies are those of the training texts;
-            ``"keras"``: as Keras reads them in Mukhoti et al.'s code, the last ``length`` words with the padding before them,
-            counted over all texts, and with zeros as vectors of words that ``glove`` lacks.
-        split: ``"date"``, or ``"mukhoti"``: their code's one shuffle, whatever the seed: the last fifth is tested, and the
-            ``validation`` texts before it are held out.
+        words: ``"first"`` keeps the first ``length`` words ``[a-z0-9']+``, and counts them in the training texts. ``"keras"``
+            follows Mukhoti et al.'s code: it keeps the last ``length`` words, puts the padding before them, counts words in all
+            texts, and uses zeros as vectors of words that are not in ``glove``.
+        split: ``"date"`` tests on the later texts. ``"mukhoti"`` uses the fixed shuffle of their code: the last fifth is the
+            test set, and the ``validation`` texts before it are held out.
         headers: Whether a text's header, up to its first empty line, is kept; a text without such a line is kept whole.
         validation: Number of validation texts, drawn by the seed from the training ones unless ``split`` says which.
         glove: As for the treebank; with it the vocabulary is as large as there are words.
