@@ -102,7 +102,10 @@ def _with_one_more(mean: np.ndarray, mass: np.ndarray) -> np.ndarray:
 
 
 def _blocks(mean: np.ndarray, mass: np.ndarray) -> list[Any]:
-    """Return the pooled blocks of the first 0, 1, 2 … places, the last block first: (value, weight, the blocks before) or None."""
+    """Return the pooled blocks of the first 0, 1, 2 … places, as linked lists.
+
+    A list is (value, weight, list of the earlier blocks), beginning with the last block, or None if there is no block.
+    """
     blocks: Any = None
     found = [blocks]
     for value, weight in zip(mean.tolist(), mass.tolist(), strict=True):

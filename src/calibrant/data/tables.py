@@ -72,9 +72,9 @@ class Table(ABC):
     """Columns by name.
 
     Args:
-        name: What messages call the table.
-        names: The columns.
-        class_names: Names of classes that stand beside the columns.
+        name: Name of the table in messages.
+        names: Names of the columns.
+        class_names: Names of the classes in the file's metadata, if there are any.
     """
 
     def __init__(self, name: str, names: Iterable[str], class_names: Sequence[str] | None = None) -> None:
@@ -82,7 +82,10 @@ class Table(ABC):
         self.places = {one: place for place, one in enumerate(self.names)}
 
     def read(self, wanted: Mapping[str, Kind]) -> dict[str, Any]:
-        """Return columns: numbers as (N,), or (N, K) of lists, an empty cell as NaN; text as ``Texts``, or for "any" as an array.
+        """Return columns by name.
+
+        Numbers are arrays (N,), or (N, K) for a column of lists, with NaN for empty cells. Text is ``Texts``, or an array if "any" type
+        was requested.
 
         Raises:
             FileFormatError: If the file is broken.

@@ -194,7 +194,7 @@ def _relative(logits: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def softmax(logits: Tensor) -> Tensor:
-    """Return the softmax (n, K); where no gradient follows it, rows of few classes take a tenth of torch's time."""
+    """Return the softmax (n, K); without a gradient, it takes a tenth of torch's time for few classes."""
     return torch.softmax(logits, dim=1) if _is_followed(logits) else softmax_into(torch.empty_like(logits), logits)
 
 

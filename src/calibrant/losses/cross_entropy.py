@@ -93,10 +93,10 @@ def uniform_part(smoothing: float, spread: str, classes: int) -> float:
 
 
 class BrierLoss(RowLoss):
-    """Σ_k (p_k − [k = y])², in [0, 2]: summed over classes, K times ``torch.nn.MSELoss`` of the probabilities.
+    """The Brier score Σ_k (p_k − [k = y])², in [0, 2], which is K times ``torch.nn.MSELoss`` of the probabilities.
 
-    A proper loss. Its gradient is bounded and vanishes for confidently misclassified samples, so it needs a larger learning
-    rate than cross-entropy.
+    It is a proper loss. Its gradient is bounded and vanishes for confidently misclassified samples, so it needs a larger
+    learning rate than cross-entropy.
 
     Args:
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.

@@ -42,7 +42,7 @@ FigureKind = Literal[
 def _file_name(name: str) -> str:
     """Return ``name`` if it is a valid file name on any system."""
     if not name.strip() or name.startswith(".") or set('/\\:*?"<>|\0\n\r\t') & set(name) or len(name.encode()) > 200:
-        raise refuse("a name that can be that of a file", shown(name), "use letters, digits, spaces and hyphens")
+        raise refuse("a name that is a valid file name", shown(name), "use letters, digits, spaces and hyphens")
     return name
 
 
