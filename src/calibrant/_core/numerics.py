@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
@@ -130,3 +131,11 @@ def apply_in_precision(module: nn.Module, apply: Callable[[], Any], *, but: str 
         after = module._buffers[name]
         if after is not None and after.dtype != before.dtype:
             module._buffers[name] = before.to(after.device)
+
+
+def computing_on(device: torch.device) -> AbstractContextManager[object]:
+    """Return a context in which a default device that somebody has set does not matter: new tensors are made on ``device``.
+
+    Where none is set, nothing is entered, because every operation takes longer inside of such a context.
+    """
+    return nullcontext() if torch.get_default_device().type in ("cpu", device.type) else device

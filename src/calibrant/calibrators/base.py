@@ -19,7 +19,7 @@ from calibrant._core.check import as_tensor, kind_of, refuse
 from calibrant._core.config import config_of
 from calibrant._core.config import shown as settings_in_words
 from calibrant._core.notebook import to_html
-from calibrant._core.numerics import apply_in_precision, in_row_chunks, is_transformed
+from calibrant._core.numerics import apply_in_precision, computing_on, in_row_chunks, is_transformed
 from calibrant._kernel import one_thread_if_small
 from calibrant.data.leakage import KeptHashes, part_of, sketch_of
 from calibrant.data.pairs import Pairs
@@ -218,7 +218,7 @@ class Calibrator(Learned):
             rows = MemoryRows.of(z, logits.require_labels(), weights=weights, groups=groups, features=features)
         elif not isinstance(rows, RowSource):
             rows = MemoryRows.of(logits, labels, weights=weights)
-        with torch.no_grad(), torch.device(rows.device), one_thread_if_small(rows.count * rows.classes):
+        with torch.no_grad(), computing_on(rows.device), one_thread_if_small(rows.count * rows.classes):
             self._fit(rows)
             self._note(rows)
             self.fit_rows = sketch_of(rows.uncut.total(_hashed), rows.count).to(rows.device)

@@ -6,9 +6,9 @@ Each metric computes its own interval: a mean over rows with ``losses`` and ``me
 from typing import Any
 
 import numpy as np
-import torch
 
 from calibrant._core.check import refuse, shown
+from calibrant._core.numerics import computing_on
 from calibrant.data.checks import Data
 from calibrant.errors import NoIntervalError
 from calibrant.statistics.enough import check_enough_errors, decided_of
@@ -45,7 +45,7 @@ def interval(metric: Any, predictions: Data, *, draws: int = 1000, seed: int = 0
         0.0
     """
     rows = require_metric(metric, level=level, draws=draws).check(predictions)
-    with torch.device(rows.scores.device):  # whatever the default device is
+    with computing_on(rows.scores.device):
         found: Interval = metric.interval(rows, level=level, draws=draws, seed=seed)
     return found
 

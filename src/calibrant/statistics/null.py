@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._core.numerics import row_chunks
+from calibrant._core.numerics import computing_on, row_chunks
 from calibrant.binning import BinTable
 from calibrant.data.checks import Data
 from calibrant.data.pairs import Pairs
@@ -50,7 +50,7 @@ def null_band(metric: Any, predictions: Data, *, draws: int = 1000, seed: int = 
         Bröcker & Smith 2007; Vaicenavicius et al. 2019; de Moivre 1730 (see Diaconis & Zabell 1991).
     """
     rows = require_metric(metric, level=level, draws=draws).check(predictions)
-    with torch.device(rows.scores.device):  # whatever the default device is
+    with computing_on(rows.scores.device):
         band: Interval = metric.null_band(rows, level=level, draws=draws, seed=seed)
     return band
 
