@@ -101,6 +101,16 @@ def test_bins_of_equal_mass_get_the_mean_of_the_curve() -> None:
     assert bool((fitted.values.diff() >= 0).all())
 
 
+@pytest.mark.parametrize("largest", [6.0, 200.0])  # in log-odds, which are cut at 100
+def test_no_bin_is_empty_where_the_largest_confidences_tie(largest: float) -> None:
+    z = torch.tensor([[1.0, 0, 0], [2.0, 0, 0], [largest, 0, 0]]).repeat_interleave(100, dim=0)
+    y = torch.cat([(torch.arange(100) >= right).long() for right in (45, 60, 75)])
+    fitted = ConfidenceBinning(Identity()).fit(z, y)
+    assert len(fitted.values) == 3
+    assert torch.sigmoid(fitted.values).tolist() == pytest.approx([0.45, 0.6, 0.75], abs=0.05)
+    assert bool(fitted(z).isfinite().all())
+
+
 def test_the_decision_gets_its_bins_value_and_the_others_their_proportions() -> None:
     log_p = torch.tensor([[0.6, 0.3, 0.1], [0.1, 0.8, 0.1]]).double().log()
     edge = math.log(0.7 / 0.3)

@@ -138,7 +138,8 @@ class ConfidenceBinning(Calibrator):
         weights = pairs.row_weights[order]
         p = torch.softmax(curve(pairs.logits[order]), dim=1)[:, 1]
         ends = torch.searchsorted(weights.cumsum(0), weights.sum() * torch.arange(1, _BINS).to(weights) / _BINS)
-        self.edges = torch.unique(log_odds[ends.clamp_max(len(log_odds) - 1)])
+        edges = torch.unique(log_odds[ends.clamp_max(len(log_odds) - 1)])
+        self.edges = edges[edges < log_odds[-1]]  # above the largest would lie an empty bin, whose mean is 0/0
         index = rank_in(self.edges, log_odds)
         mass = torch.bincount(index, weights, minlength=len(self.edges) + 1)
         means = torch.bincount(index, weights * p, minlength=len(self.edges) + 1) / mass
