@@ -73,9 +73,18 @@ def test_without_an_optimum_the_bound_comes_back_with_a_warning(labels: str, bou
     assert fitted.temperature == pytest.approx(bound)
 
 
-def test_rows_of_equal_logits_leave_the_temperature_at_one() -> None:
+def test_the_certificate_at_the_bound_is_the_derivative_there() -> None:
+    with pytest.warns(BoundWarning, match="every row is right"):
+        fitted = TemperatureScaling().fit([[0.002, 0.0]] * 10, [0] * 10)
+    # at T = 0.001 the gap is 2, and the derivative 2 / (1 + e²)
+    assert fitted.gradient == pytest.approx(2 / (1 + math.exp(2)))
+
+
+@pytest.mark.parametrize("excluded", [0.0, -math.inf])
+@pytest.mark.parametrize("rows", [20, 100_000])  # by PyTorch, and by the compiled loops
+def test_rows_of_equal_logits_leave_the_temperature_at_one(rows: int, excluded: float) -> None:
     with pytest.warns(BoundWarning, match="every temperature is the same"):
-        fitted = TemperatureScaling().fit(torch.full((20, 3), 2.0), torch.arange(20) % 3)
+        fitted = TemperatureScaling().fit(torch.tensor([[0.0, 0.0, excluded]]).repeat(rows, 1), torch.arange(rows) % 2)
     assert fitted.temperature == 1.0
 
 

@@ -190,7 +190,7 @@ def temperature_moments(logits, labels, weights, beta):  # type: ignore[no-untyp
                 row, total, one, two = flat[(first + j) * classes : (first + j + 1) * classes], 0.0, 0.0, 0.0
                 largest = _largest_of(row, work[0])
                 for k in range(classes):
-                    d = max(f64(row[k]) - f64(largest), -1e30)  # e vanishes there, and 0 · ∞ would not
+                    d = max(f64(row[k]) - f64(largest), -1e30)  # e · d is below 1e-277 there, and e · ∞ is not
                     e = exponential(beta * d)
                     total += e
                     one += e * d

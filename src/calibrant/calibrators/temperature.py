@@ -24,6 +24,7 @@ _TOLERANCE = 1e-7  # last step in log T; convergence is quadratic, and 1e-4 is d
 _NEAR, _SAMPLE = 1e-3, 8192  # the search on many rows starts at the optimum of a sample, with this tolerance and size
 _LONGEST_STEP = 2.0  # longest step in log T, so that a flat start cannot throw the search across the interval
 _FLAT = 1e-20  # β at which all classes that are not excluded have the same probability
+_LEAST = 1e-200  # mean difference that is none: compiled loops count an excluded class as 1e-277
 
 
 class TemperatureScaling(Tempered, Certified):
@@ -89,7 +90,7 @@ class TemperatureScaling(Tempered, Certified):
         log_temperature, gradient = 0.0, math.nan
         if self.criterion == "ece" or self.grid is not None:
             search = GridSearch(rows, self.criterion, self.binning, self.grid, otherwise="wang")
-            log_temperature = math.log(search.full([0.0]).temperature)
+            log_temperature = math.log(search.full([0.0]).temperature)  # γ = 0 is plain temperature scaling
         else:
             start = float(self.log_temperature) if self._columns else 0.0
             log_temperature, gradient = fit_log_temperature(rows, start=start, prior=self.prior)
@@ -138,9 +139,10 @@ def fit_log_temperature(
         if math.isnan(value):
             break
         step = -value / curvature if curvature > 0 else -math.copysign(math.inf, value)
-        if margin >= 0 and not precision:
+        if margin >= 0 and not precision and x > _LOW:
             # every label has the largest logit, so the log-loss decreases down to T = 0, soon by less than rounding
-            return _at_bound(rows, _LOW, value, tolerance)
+            x = _LOW
+            continue
         if (x == _LOW and value >= 0) or (x == _HIGH and value <= 0):
             return _at_bound(rows, x, value, tolerance)
         if abs(step) <= tolerance:
@@ -159,7 +161,7 @@ def _at_bound(rows: RowSource, bound: float, gradient: float, tolerance: float) 
     """Return the bound and the derivative there, with a warning (not for a sample); T = 1 if T has no effect."""
     if tolerance > _TOLERANCE:
         return bound, gradient
-    flat = bound == _LOW and float(rows.total(_moments, _FLAT)[0]) == 0
+    flat = bound == _LOW and -float(rows.total(_moments, _FLAT)[0]) < _LEAST * rows.mass
     if flat:
         expected, got = "logits that differ within a row", "rows of equal ones, to which every temperature is the same"
         advice = "1 was returned; check the model's outputs"
