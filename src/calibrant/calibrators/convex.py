@@ -92,7 +92,7 @@ class ConvexCalibrator(Certified):
         """Return calibrated logits (N, K), differentiable by autograd, such that the log-loss is convex in ``theta``.
 
         Args:
-            logits: (N, K) float64, finite.
+            logits: (N, K) float64, finite: −inf was replaced by the row's least other logit.
             theta: (P,) float64.
         """
 
