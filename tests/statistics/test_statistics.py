@@ -187,6 +187,19 @@ def test_the_limit_of_one_bin_is_that_of_a_binomial() -> None:
         assert ECE(1).null_of(table).estimate == pytest.approx(exact, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("n", "p"), [(500, 0.999), (50, 0.999), (20, 0.97), (10, 0.97), (1, 0.88), (1, 0.9999), (2000, 0.9999)]
+)
+def test_the_band_of_few_events_is_that_of_a_binomial(n: int, p: float) -> None:
+    band = null_band(ECE(), Pairs.from_probs([p] * n, [1] * n))
+    gaps, mass = np.abs(np.arange(n + 1) - n * p) / n, stats.binom.pmf(np.arange(n + 1), n, p)
+    order = np.argsort(gaps)
+    low, high = gaps[order][np.searchsorted(mass[order].cumsum(), [0.025, 0.975])]
+    assert band.estimate == pytest.approx(gaps @ mass, rel=1e-6)
+    assert band.low == pytest.approx(low, rel=1e-6)
+    assert band.high == pytest.approx(max(high, band.estimate), rel=1e-6)  # the mean of rare events can be larger
+
+
 def test_the_null_does_not_look_at_the_labels() -> None:
     data = model(rows=100)
     other = Predictions(data.logits, labels=data.labels.roll(1))

@@ -1,7 +1,7 @@
 """The distribution of a metric for a perfectly calibrated model with the same probabilities: its mean and its limits.
 
-Sums of absolute gaps need no simulation (``binned.gap_band``). Other functions of a bin table are computed from simulated counts, and
-all other metrics from simulated labels.
+Sums of absolute gaps have formulas unless few events are expected (``binned.gap_band``). Other functions of a bin table are computed
+from simulated counts, and all other metrics from simulated labels.
 """
 
 from dataclasses import replace
@@ -15,6 +15,7 @@ from calibrant._core.numerics import computing_on, row_chunks
 from calibrant.binning import BinTable
 from calibrant.data.checks import Data
 from calibrant.data.pairs import Pairs
+from calibrant.statistics.binned import matching_binomials
 from calibrant.statistics.interval import require_metric
 from calibrant.statistics.means import Interval
 
@@ -22,8 +23,9 @@ from calibrant.statistics.means import Interval
 def null_band(metric: Any, predictions: Data, *, draws: int = 1000, seed: int = 0, level: float = 0.95) -> Interval:
     """Return the mean and the central range that ``metric`` would have if the predicted probabilities were calibrated.
 
-    A value inside the band does not reject calibration. ``ECE``, ``TopLabelECE`` and ``ClasswiseECE`` need no simulation. With
-    ``groups``, the sums of the bins are simulated with the covariance of whole groups.
+    A value inside the band does not reject calibration. Of independent rows, the bands of ``ECE``, ``TopLabelECE`` and
+    ``ClasswiseECE`` do not depend on ``draws`` and ``seed``. With ``groups``, the sums of the bins are simulated with the
+    covariance of whole groups.
 
     Args:
         metric: Any metric.
@@ -58,13 +60,7 @@ def null_band(metric: Any, predictions: Data, *, draws: int = 1000, seed: int = 
 def calibrated_table(table: BinTable, *, draws: int, seed: int) -> BinTable:
     """Return the table with simulated outcome sums (draws, B), for independent rows of a calibrated model."""
     square, mean, noise = (one.cpu().numpy() for one in (table.squares[1], table.sum_p, table.noise))
-    unit = np.divide(square, mean, out=np.ones_like(mean), where=mean > 0)
-    expected = mean / unit
-    # the binomial of this mean and variance: n = m² / (m − v)
-    left = expected - noise / unit**2
-    trials = np.where(left > 0, np.rint(expected**2 / np.where(left > 0, left, 1)), 0)
-    trials = np.maximum(trials, np.ceil(expected - 1e-9)).astype(np.int64)
-    rate = np.clip(expected / np.maximum(trials, 1), 0.0, 1.0)
+    trials, rate, unit = matching_binomials(mean, noise, square)
     found = np.random.default_rng(seed).binomial(trials, rate, size=(draws, len(rate))) * unit
     return replace(table, sum_y=torch.from_numpy(found).to(table.sum_p))
 
