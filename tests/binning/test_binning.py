@@ -64,7 +64,7 @@ def test_tables_add_and_refuse_other_bins() -> None:
     whole = EqualWidth(5).table(p, y)
     parts = EqualWidth(5).table(p[:1], y[:1]) + EqualWidth(5).table(p[1:], y[1:])
     assert (whole.count.tolist(), whole.sum_p.tolist(), whole.total) == (parts.count.tolist(), parts.sum_p.tolist(), 3)
-    with pytest.raises(InputError, match="equally many bins, got 5 and 4"):
+    with pytest.raises(InputError, match="the same number of bins, got 5 and 4"):
         _ = whole + EqualWidth(4).table(p, y)
 
 

@@ -88,7 +88,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {  # a guess, and what its s
     "from_probs of an event": (lambda: Predictions.from_probs(P[:, 0], Y % 2), BINARY),
     "images to fit": (lambda: TemperatureScaling().fit(IMAGES, Y[:96].reshape(6, 4, 4)), "Predictions.from_logits"),
     "calibrator(array)": (lambda: SCALING(Z.numpy()), "predict_proba takes arrays"),
-    "calibrator(row)": (lambda: SCALING(Z[0]), "of one row logits[None]"),
+    "calibrator(row)": (lambda: SCALING(Z[0]), "logits[None] for one row"),
     "fit(z, text)": (lambda: TemperatureScaling().fit(Z, TEXT), "class_names=[…]"),
     "from_logits(p)": (lambda: Predictions.from_logits(P, Y), "use from_probs"),
     "one-hot labels": (lambda: Predictions.from_logits(Z, torch.eye(4, dtype=torch.int64)[Y]), "their argmax(1)"),

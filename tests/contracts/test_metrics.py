@@ -173,7 +173,7 @@ def test_an_interval_is_of_the_figure_where_there_is_one(metric: Any) -> None:
     if metric in WITH_INTERVAL:
         assert metric.interval(data, draws=20).estimate == pytest.approx(metric(data), rel=1e-9)
     else:
-        with pytest.raises(NoIntervalError, match=r"for which (none|no interval) is known to cover"):
+        with pytest.raises(NoIntervalError, match=r"for which no interval"):
             metric.interval(data, draws=20)
 
 
@@ -192,7 +192,7 @@ def test_what_is_refused_is_named() -> None:
 
 
 def test_tables_of_other_bins_do_not_add() -> None:
-    with pytest.raises(InputError, match="equally many bins"):
+    with pytest.raises(InputError, match="the same number of bins"):
         _ = ECE().state(sample()) + MCE(EqualMass(3)).cells(sample()).table()
 
 
