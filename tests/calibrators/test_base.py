@@ -44,7 +44,12 @@ def test_predict_proba_refuses_what_are_no_logits() -> None:
     with pytest.raises(NotFittedError):
         TemperatureScaling().predict_proba(z)
     fitted = TemperatureScaling().fit(z, y)
-    for wrong, message in ((["a"] * 4, "a numeric tensor"), ([0.0, 1.0], "shape"), ([0.0, np.nan, 1.0, 2.0], "NaN")):
+    for wrong, message in (
+        (["a"] * 4, "a numeric tensor"),
+        ([0.0, 1.0], "shape"),
+        ([0.0, np.nan, 1.0, 2.0], "NaN"),
+        ([[0.0, -np.inf, 1.0, 2.0], [-np.inf] * 4], "a row of −inf"),
+    ):
         with pytest.raises(InputError, match=message):
             fitted.predict_proba(wrong)
 

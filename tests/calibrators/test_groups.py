@@ -42,6 +42,14 @@ def fitted(name: str) -> Calibrator:
     return MAKE[name]().fit(fitting())
 
 
+@pytest.mark.parametrize(("name", "column"), [("groups", {"site": ["a", "b"]}), ("numbers", {"age": [1.0, 5.0]})])
+def test_features_hold_for_every_position_of_a_row(name: str, column: dict[str, Any]) -> None:
+    z = torch.randn(2, 3, 4, 5, generator=torch.Generator().manual_seed(0))
+    answer = fitted(name)(z, column)
+    for at in ((0, 0), (3, 4)):
+        assert torch.equal(answer[:, :, at[0], at[1]], fitted(name)(z[:, :, at[0], at[1]], column))
+
+
 def answers(rows: int, seed: int) -> Predictions:
     """Return scores of answers whose probability of being right is σ(0.5 s − 0.8 (length − 5) / 3 + 0.2 s (length − 5) / 3)."""
     rng = np.random.default_rng(seed)

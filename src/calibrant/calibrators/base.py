@@ -24,7 +24,7 @@ from calibrant._kernel import one_thread_if_small
 from calibrant.data.leakage import KeptHashes, part_of, sketch_of
 from calibrant.data.pairs import Pairs
 from calibrant.data.predictions import Predictions
-from calibrant.data.record import Features, fitting_weights, require_positive
+from calibrant.data.record import Features, check_features, fitting_weights, require_positive, taken
 from calibrant.errors import NotFittedError
 from calibrant.rows import Batch, MemoryRows, RowSource
 
@@ -99,11 +99,13 @@ class Learned(nn.Module, ABC):
 
         Raises:
             NotFittedError: Before ``fit``.
-            InputError: If these are not logits of K classes, or one of them is NaN or +inf.
+            InputError: If these are not logits of K classes, one of them is NaN or +inf, or all of a row are −inf.
         """
         rows = torch.atleast_2d(as_tensor(logits, name="logits")).to(self.classes.device, torch.float64)
         if bool((torch.isnan(rows) | (rows == torch.inf)).any()):
             raise refuse("logits that are finite or −inf", "NaN or +inf", "drop those rows")
+        if not self.multi_label and bool(torch.isneginf(rows).all(dim=1).any()):
+            raise refuse("a finite logit in each row", "a row of −inf", "leave at least one class finite")
         with torch.no_grad():
             calibrated = self(rows) if features is None else self(rows, features)
             probabilities = torch.sigmoid(calibrated) if self.multi_label else torch.softmax(calibrated, dim=1)
@@ -243,7 +245,8 @@ class Calibrator(Learned):
 
         Args:
             logits: (N, K) floating with the K of the fit, or (N, K, d1, …) from a convolutional network.
-            features: Named columns (N,), for a calibrator with ``needs_features``; None for any other.
+            features: Named columns (N,), for a calibrator with ``needs_features``; None for any other. They hold for every
+                position of a row with more axes.
 
         Raises:
             NotFittedError: Before ``fit``.
@@ -251,7 +254,10 @@ class Calibrator(Learned):
         """
         if isinstance(logits, Tensor) and logits.dim() > 2:
             rows = logits.movedim(1, -1)  # (N, d1, …, K)
-            answer: Tensor = self(rows.flatten(0, -2)).unflatten(0, rows.shape[:-1])
+            if features is not None:
+                of_position = torch.arange(len(rows)).repeat_interleave(math.prod(rows.shape[1:-1]))
+                features = taken(check_features(features, rows=len(rows)) or {}, of_position)
+            answer: Tensor = self(rows.flatten(0, -2), features).unflatten(0, rows.shape[:-1])
             return answer.movedim(-1, 1)  # (N, K, d1, …)
         if isinstance(logits, Tensor) and logits.device.type == "mps":
             moved: Tensor = self(logits.cpu(), features)
