@@ -197,7 +197,7 @@ class AutoCalibrator(Calibrator):
         epsilon = _mixing(sample, self.folds)
         if epsilon:
             sample, rows = (some.map(with_logits, _mix_zeros, epsilon) for some in (sample, rows))
-        wrong = float(sample.total(wrong_mass))
+        wrong, compared = float(rows.total(wrong_mass)), float(sample.total(wrong_mass))
         self.members = self._pool(rows.classes, rows.count, wrong)
         weight, losses = cross_fitted(self.members, sample, self.folds)
         self.losses = weight @ losses / weight.sum()
@@ -206,7 +206,7 @@ class AutoCalibrator(Calibrator):
         gain = losses[:, :1] - losses
         spread = (weight @ (gain - (self.losses[0] - self.losses)).square()).sqrt() / weight.sum()
         self.errors = spread.nan_to_num(nan=math.inf)  # of a candidate without a finite loss
-        self.weights = mixing_weights(gain, weight, wrong=wrong, classes=rows.classes)
+        self.weights = mixing_weights(gain, weight, wrong=compared, classes=rows.classes)
         pairs = list(zip(self.members, self.weights.tolist(), strict=True))
         done = iter(fit_members([member for member, one in pairs if one > 0], rows))
         self.members = nn.ModuleList(m if one > 0 and next(done) else renewed(m) for m, one in pairs)
@@ -368,7 +368,7 @@ def mixing_weights(gain: Tensor, weight: Tensor, *, wrong: float, classes: int) 
     Args:
         gain: (N, M) gains in log-loss of held-out rows.
         weight: (N,) weights of the rows.
-        wrong: Weight of the rows whose decision is wrong.
+        wrong: Weight of those of these rows whose decision is wrong.
         classes: Number of classes K.
     """
     odds = _NOTHING * (_TWO_CLASSES if classes == 2 else 1.0) * (1 + _FEW_ERRORS / max(wrong, 1.0))
