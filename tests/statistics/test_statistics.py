@@ -13,7 +13,7 @@ from tests.draws import drawn
 from calibrant import Pairs, Predictions
 from calibrant.binning import BinTable, EqualMass, EqualWidth, GroupedGaps
 from calibrant.data.checks import Data
-from calibrant.errors import NoIntervalError
+from calibrant.errors import InputError, NoIntervalError
 from calibrant.metrics import (
     ACE,
     AURC,
@@ -198,6 +198,36 @@ def test_the_band_of_few_events_is_that_of_a_binomial(n: int, p: float) -> None:
     assert band.estimate == pytest.approx(gaps @ mass, rel=1e-6)
     assert band.low == pytest.approx(low, rel=1e-6)
     assert band.high == pytest.approx(max(high, band.estimate), rel=1e-6)  # the mean of rare events can be larger
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_certain_rows_that_are_all_right_or_all_wrong_have_a_width(label: int) -> None:
+    data = Predictions.from_probs([[1.0, 0.0, 0.0]] * 300, [label] * 300)
+    whole = interval(ECE(), data)
+    width = whole.high - whole.low
+    classwise, brier = interval(ClasswiseECE(), data), interval(Brier(), data)
+    end = classwise.low if label else classwise.high
+    assert abs(end - classwise.estimate) == pytest.approx(
+        2 / 3 * width, rel=0.01
+    )  # a wrong row counts in two classes of three
+    if label:
+        assert brier.low == pytest.approx(
+            2 * 0.025 ** (1 / 300)
+        )  # Clopper and Pearson's limit of 300 events in 300 rows
+    assert brier.low < brier.high
+
+
+def test_the_canonical_error_of_one_row_has_no_interval() -> None:
+    one = Predictions.from_probs([[0.8, 0.2]], [0])
+    for measure in (CanonicalError(), lambda data: interval(CanonicalError(), data)):
+        with pytest.raises(InputError, match="at least two rows for CanonicalError"):
+            measure(one)
+
+
+def test_a_classwise_table_alone_has_no_interval() -> None:
+    metric = ClasswiseECE()
+    with pytest.raises(NoIntervalError, match=r"ClasswiseECE\.signed"):
+        metric.interval_of(metric.state(model(rows=100)))
 
 
 def test_the_null_does_not_look_at_the_labels() -> None:

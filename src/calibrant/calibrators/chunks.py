@@ -15,11 +15,12 @@ def check_label_logits(batch: Batch) -> None:
     """Check that no true class is excluded by a logit of −inf.
 
     Raises:
-        InputError: If one is; the error shows its label.
+        InputError: If one is; the error shows its label and row.
     """
     excluded = torch.isinf(batch.logits.gather(1, batch.labels[:, None])[:, 0])
     if bool(excluded.any()):
-        got = f"−inf for a label {int(batch.labels[excluded][0])}"
+        row = int(excluded.nonzero()[0])
+        got = f"−inf for a label {int(batch.labels[row])} in row {row} of its batch"
         raise InputError("a finite logit for every label", got, LABEL_EXCLUDED)
 
 

@@ -69,8 +69,6 @@ class CanonicalError(Metric):
         Raises:
             InputError: For a single row.
         """
-        if len(rows) < 2:
-            raise refuse(f"at least two rows for {self}", "one", "use more rows")
         return float(self.rows(rows) @ rows.row_weights / rows.row_weights.sum())
 
     def rows(self, data: Predictions) -> Tensor:
@@ -84,6 +82,7 @@ class CanonicalError(Metric):
         """Return the interval from the lower confidence limit of the error to the largest possible error, 2^(1/q).
 
         Raises:
+            InputError: For a single row.
             NoIntervalError: If there are too few wrong decisions or groups.
         """
         found = rows_interval(self.rows(rows), rows, what=self, level=level)
@@ -93,6 +92,7 @@ class CanonicalError(Metric):
         """Return the central range for a calibrated model: normal, with mean 0 and the variance that p implies.
 
         Raises:
+            InputError: For a single row.
             NoIntervalError: For rows in groups.
         """
         require_ungrouped(rows.groups, what=self)
@@ -106,6 +106,8 @@ class CanonicalError(Metric):
 
     def _directions(self, predictions: Predictions) -> tuple[Tensor, Tensor]:
         """Return p and v, (N, K) each."""
+        if len(predictions) < 2:
+            raise refuse(f"at least two rows for {self}", "one", "use more rows")
         p, recalibrated, block = recalibrated_in_blocks(predictions)
         weight = _scaled_weights(predictions)
         gap = recalibrated - p

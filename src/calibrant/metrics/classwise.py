@@ -12,11 +12,12 @@ from calibrant._core.numerics import row_chunks
 from calibrant._kernel import class_bins
 from calibrant.binning import LOOP_BINS, BinTable, EqualMass, EqualWidth
 from calibrant.data.predictions import Predictions
+from calibrant.errors import NoIntervalError
 from calibrant.metrics._base import BinnedMetric, KeptRows, require_fixed_edges
 from calibrant.metrics.calibration_error import ECE
 from calibrant.statistics.binned import error_interval
 from calibrant.statistics.design import Design
-from calibrant.statistics.means import Interval, Powers
+from calibrant.statistics.means import Interval, Powers, normal_quantile
 
 _MOST_COPIED = 1 << 22
 
@@ -91,7 +92,11 @@ class ClasswiseECE(BinnedMetric):
         seed: int = 0,
         signed: Powers | None = None,
     ) -> Interval:
-        """Return the confidence interval; for more than two classes and independent rows it needs ``signed`` of these rows."""
+        """Return the confidence interval; for more than two classes and independent rows it needs ``signed`` of these rows.
+
+        Raises:
+            NoIntervalError: Without it.
+        """
         table = self.table_of(state)
         how: Any = {"level": level, "draws": draws, "seed": seed}
         if self.gap_factor(table) == 0.5:
@@ -99,8 +104,13 @@ class ClasswiseECE(BinnedMetric):
         if table.groups is not None:
             square = float((table.groups.sums @ torch.sign(table.gap)).square().sum())
         else:
-            assert signed is not None
-            square = signed.total(2)
+            if signed is None:
+                expected = "the moments of ClasswiseECE.signed for more than two classes"
+                raise NoIntervalError(expected, "none", "pass signed, or call interval with the rows")
+            # half of the z² rows that Wilson's interval adds are wrong, by 2 at most: without a wrong row nothing else varies
+            z2 = normal_quantile((1 + level) / 2) ** 2
+            added = z2 / 2 / (signed.units + z2)
+            square = max(signed.total(2), 4 * added * (1 - added) / signed.units)
         gate = self.null_of(table, **how).high
         return error_interval(table, gate, level=level, error=math.sqrt(square), scale=self.gap_factor(table))
 

@@ -26,7 +26,7 @@ def interval(metric: Any, predictions: Data, *, draws: int = 1000, seed: int = 0
         metric: Any metric. The method is the metric's own if it has one (binned errors), Wilson's score interval for a
             proportion of rows (accuracy), and Student's t corrected for skewness for any other mean over rows.
         predictions: The data; if they have ``groups``, the groups are the independent units.
-        draws: Number of simulated sets of gaps, ≥ 2; used only for a binned error of rows in groups.
+        draws: Number of simulated sets of gaps, ≥ 1; used only for a binned error of rows in groups.
         seed: Seed of the simulation; the same seed gives the same interval.
         level: Nominal coverage in (0, 1).
 
@@ -35,7 +35,7 @@ def interval(metric: Any, predictions: Data, *, draws: int = 1000, seed: int = 0
 
     Raises:
         NoIntervalError: If no method is known for this metric, or there are too few data: fewer than ten wrong decisions,
-            fewer than ten groups, or too few rows per bin.
+            or fewer than ten groups.
 
     Examples:
         >>> from calibrant import Predictions

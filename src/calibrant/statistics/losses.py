@@ -120,7 +120,9 @@ class MeanSums:
             return interval_from(rows.mean, rows.spread(), level=level)
         events = (rows.mean - self.least.mean) * rows.mass
         seen = events > _ROUNDING * rows.mean * rows.mass  # no event at all is too few
-        if math.isfinite(self.most) and not (seen and events**2 >= ENOUGH * float(self.excess.max())):
+        enough = seen and events**2 >= ENOUGH * float(self.excess.max())
+        alike = rows.total(2) <= _ROUNDING * rows.mean**2  # equal losses have no variance
+        if math.isfinite(self.most) and (alike or not enough):
             return self._bounded(self.least, level=level)
         # A loss has a long upper tail, and in most samples its largest values are too few: the upper end then misses twice as often
         # as the lower one. The probabilities say how large unlikely losses are; where they expect too large ones (an under-confident
