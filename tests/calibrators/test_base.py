@@ -54,6 +54,16 @@ def test_predict_proba_refuses_what_are_no_logits() -> None:
             fitted.predict_proba(wrong)
 
 
+def test_only_the_ratios_of_weights_matter() -> None:
+    z, y = drawn(60)
+    w = 10 * torch.rand(60, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    data = Predictions.from_logits(z, y, weights=w)
+    expected = TemperatureScaling(prior=0.1).fit(z, y, weights=w / w.mean()).temperature
+    for given in ((z, y, w), (z, y, w / 1000), (data, None, None)):
+        fitted = TemperatureScaling(prior=0.1).fit(given[0], given[1], weights=given[2])
+        assert fitted.temperature == pytest.approx(expected, rel=1e-9)
+
+
 def test_labels_or_weights_beside_predictions_are_refused() -> None:
     z, y = drawn(100)
     for beside in ({"labels": y}, {"weights": torch.ones(100)}):

@@ -94,6 +94,7 @@ def test_by_log_loss_it_finds_what_made_the_data_and_is_never_worse_than_a_tempe
 def test_a_prior_ends_where_an_independent_search_does(rows: int, classes: int) -> None:
     logits, labels = drawn(rows, classes, seed=5)
     weights = torch.arange(1.0, rows + 1, dtype=torch.float64) / 10
+    weights = weights / weights.mean()
 
     def summed(x: Any) -> float:
         losses = log_loss(logits, labels, math.exp(x[0]), math.expm1(x[1]))

@@ -26,6 +26,7 @@ from calibrant.calibrators import (
     TemperatureScaling,
 )
 from calibrant.errors import CalibrantError, InputError, LeakError, NotFittedError
+from calibrant.rows import MemoryRows
 
 NAMES = ["often", "some", "rare", "three", "none"]
 BASES = [PlattScaling, BetaCalibration, IsotonicCalibration, CentredIsotonic, TemperatureScaling, SplineCalibration]
@@ -89,7 +90,7 @@ def test_imagined_rows_are_those_of_the_formula(strength: float) -> None:
     factor = strength / float((q * (1 - q)).sum())
     both, outcome = pairs(z.repeat(2)), torch.cat([torch.ones_like(y), torch.zeros_like(y)])
     weight = torch.cat([y + factor * q, 1 - y + factor * (1 - q)])
-    expected = PlattScaling().fit(both, outcome, weights=weight)
+    expected = PlattScaling().fit(MemoryRows.of(both, outcome, weights=weight))
     answer = expected(pairs(z))
     assert torch.allclose(fitted(found.logits[rows])[:, 2], answer[:, 1] - answer[:, 0], atol=1e-9)
     assert fitted.labels_fitted[2].pooled == pytest.approx(factor / (1 + factor))

@@ -8,6 +8,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -200,7 +201,7 @@ class Calibrator(Learned):
             logits: (N, K) floating; or labelled ``Predictions``, whose weights, groups and features are used; or ``Pairs``, which
                 count as two classes; or rows outside memory, such as ``scale.batches(path)``.
             labels: (N,) integers in [0, K), for logits.
-            weights: (N,) weights ≥ 0 of the rows, for logits; None for 1 each.
+            weights: (N,) weights ≥ 0 of the rows, for logits, of which only the ratios matter; None for 1 each.
 
         Returns:
             The calibrator itself.
@@ -220,6 +221,8 @@ class Calibrator(Learned):
             rows = MemoryRows.of(z, logits.require_labels(), weights=weights, groups=groups, features=features)
         elif not isinstance(rows, RowSource):
             rows = MemoryRows.of(logits, labels, weights=weights)
+            whole = rows.gathered()
+            rows = MemoryRows.of_batch(replace(whole, weights=fitting_weights(whole.weights)))
         with torch.no_grad(), computing_on(rows.device), one_thread_if_small(rows.count * rows.classes):
             self._fit(rows)
             self._note(rows)

@@ -15,6 +15,7 @@ from calibrant._core.config import renewed
 from calibrant.calibrators import Calibrator, load
 from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, CalibrantWarning, InputError, LeakError, NotFittedError
+from calibrant.rows import MemoryRows
 from calibrant.testing._require import draw, require, require_refusal
 
 _CLASSES = 4
@@ -172,7 +173,8 @@ def _weighted_fit(calibrator: Calibrator, exact: float) -> None:
     times = torch.arange(len(labels)) % 3
     weighted = renewed(calibrator)
     try:
-        weighted.fit(logits, labels, weights=times.double())
+        # fit(logits, labels, weights=…) would divide them by their mean, for which a ridge has another strength
+        weighted.fit(MemoryRows.of(logits, labels, weights=times.double()))
     except InputError:  # it refuses weights
         return
     repeated = renewed(calibrator).fit(logits.repeat_interleave(times, dim=0), labels.repeat_interleave(times))
