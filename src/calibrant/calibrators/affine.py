@@ -24,19 +24,17 @@ from calibrant.rows import Batch, MemoryRows, RowSource
 
 # Up to these numbers of classes, six Hessians take no longer than thirty gradients of L-BFGS, and reach full precision
 _NEWTON_DIAGONAL, _NEWTON_FULL = 125, 15
-_SAMPLE, _ROUGH = (
-    8192,
-    1e-3,
-)  # the search on many rows starts at the optimum of a sample of this size, with this tolerance
+# The search on many rows starts at the optimum of a sample of this size, found with this tolerance, if there are so many parameters
+# that a Hessian of all rows takes much longer than a gradient
+_SAMPLE, _ROUGH, _MANY_PARAMETERS = 8192, 1e-3, 64
 _BLOCK_CLASSES = 128  # up to this number of classes, L-BFGS is scaled by one block per class, 17 MB in all
 _NEAR = 0.01  # a row with p (1 − p) above this counts towards a class's own block
 _TOLERANCE, _ACCEPTED = 3e-9, 1e-5  # for L-BFGS; 1e-5 is a thousandth of the sampling error at 10,000 rows
 _RESTARTS = 4
 # Smallest curvature of a class relative to the largest; a class far from all rows would otherwise be scaled by 1 / √0.
 _LEAST_CURVATURE = 1e-4
-_SETTLES = (
-    1e-6  # ridge in rows that fixes what the loss ignores: a constant added to all biases, or the slope of equal logits
-)
+# A ridge, in rows, that fixes what the loss ignores: a constant added to all biases, or the slope of equal logits
+_SETTLES = 1e-6
 
 
 def log_probs_of(logits: Tensor) -> Tensor:
@@ -218,8 +216,10 @@ def fit_affine(
         return value, gradient, *(tied(tied(part).T) + torch.diag(2 * ridge) for part in hessian)
 
     ridge, centre, tilt = penalty
-    many = isinstance(rows, MemoryRows) and rows.count >= 4 * _SAMPLE and bool(ridge.all())
-    if second and many:  # the Hessian of a sample scales the search on all rows, whose steps then need gradients only
+    many = isinstance(rows, MemoryRows) and rows.count >= 4 * _SAMPLE and len(start) >= _MANY_PARAMETERS
+    if (
+        second and many and bool(ridge.all())
+    ):  # the Hessian of a sample scales the search on all rows, whose steps then need gradients only
         some = partial(objective, second=True, rows=rows.map(_thinned, rows.count // _SAMPLE))
         start = newton(some, start, tolerance=_ROUGH, accepted=math.inf).theta
         found = _lbfgs(partial(objective, second=False), start, some(start)[2][None], tolerance or _TOLERANCE)

@@ -42,9 +42,8 @@ _STACKED = 1000  # from this many rows on, weights are those of the best mixture
 _PRIOR = 0.5  # standard deviation of the prior on log T, so that data without errors do not drive T to its bound
 _LIGHT = 0.01  # candidates with a smaller weight cost time and change nothing
 # The following constants concern speed and numerics.
-_FEW_CLASSES = (
-    20  # with more classes, matrices, kernels and curves take longer than all others together and gain little
-)
+# With more classes, matrices, kernels and curves take longer than all others together and gain little
+_FEW_CLASSES = 20
 _SAMPLE = 1 << 13  # candidates are compared on this many rows if there are more than twice as many
 _ROUGH = 1e-5  # gradient tolerance in nats for fits of folds, which are only scored
 _MIXED = tuple(10.0**power for power in range(-7, -1))  # candidates of ε, which replaces exact zeros

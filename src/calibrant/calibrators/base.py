@@ -29,9 +29,8 @@ from calibrant.data.record import Features, check_features, fitting_weights, req
 from calibrant.errors import NotFittedError
 from calibrant.rows import Batch, MemoryRows, RowSource
 
-_CERTAIN = (
-    1e20  # log-odds that mean certainty in every precision, small enough that 32-bit products and sums do not overflow
-)
+# Log-odds that mean certainty in every precision, small enough that 32-bit products and sums do not overflow
+_CERTAIN = 1e20
 
 
 class Learned(nn.Module, ABC):

@@ -13,9 +13,8 @@ from calibrant.errors import FitError
 from calibrant.rows import RowSource
 
 _ENOUGH = 1e-6  # largest accepted gradient in nats, far below the sampling error of any parameter
-_NEWTON_PARAMETERS = (
-    64  # largest number of parameters for autograd's Hessian, which needs one copy of the rows for each
-)
+# Largest number of parameters for autograd's Hessian, which needs one copy of the rows for each
+_NEWTON_PARAMETERS = 64
 
 
 def convex_fit(loss: Callable[[Tensor], Tensor], start: Tensor, *, tolerance: float = 1e-10) -> tuple[Tensor, float]:

@@ -23,9 +23,8 @@ from calibrant.theory.focal_map import focal_scores
 PUBLISHED_GAMMAS = (-0.5, -0.25, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0)
 _ENOUGH = 1e-5  # largest accepted gradient entry in nats; the map loses digits for γ near −1 and confident rows
 _TOLERANCE = 1e-10  # gradient entry at which the search ends
-_NEWTON_STEPS = (
-    10  # each takes a tenth of what is left or less, but where two parameters do the same, as with two classes
-)
+# Each takes a tenth of what is left or less, but where two parameters do the same, as with two classes
+_NEWTON_STEPS = 10
 _EXCLUDED = -1e30  # replaces −inf: its exponential is 0, but 0 times it is not NaN
 _BLOCK = 1 << 14  # number of logits per block, so that intermediate results stay in a core's cache
 _FEW_CLASSES = 32  # with fewer classes, sums run along the rows

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from calibrant._core.check import check_number, refuse
 from calibrant.calibrators.affine import centre_rows, logit_squares
-from calibrant.calibrators.base import Calibrator, Certified
+from calibrant.calibrators.base import Certified
 from calibrant.calibrators.chunks import check_label_logits, keep_excluded, lift_excluded
 from calibrant.calibrators.convex import convex_fit
 from calibrant.calibrators.folds import fold_by_scores
@@ -32,8 +32,8 @@ _PRIOR = 0.5  # standard deviation of the prior on log T in the fit of all rows
 _SETTLES = 1e-3
 
 
-def feature_names(calibrator: Calibrator) -> list[str]:
-    """Return the names of the columns that a calibrator uses: those of its argument, else those of the fit."""
+def feature_names(calibrator: object) -> list[str]:
+    """Return the names of the columns that a calibrator uses: those of its argument, else those of the fit; empty for others."""
     if not isinstance(calibrator, _ByDesign) or not calibrator.needs_features:
         return []
     return sorted(calibrator.columns or calibrator._known)

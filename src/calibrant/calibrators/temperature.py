@@ -22,6 +22,7 @@ T_LOW, T_HIGH = 1e-3, 1e3
 _LOW, _HIGH = math.log(T_LOW), math.log(T_HIGH)
 _TOLERANCE = 1e-7  # last step in log T; convergence is quadratic, and 1e-4 is documented
 _NEAR, _SAMPLE = 1e-3, 8192  # the search on many rows starts at the optimum of a sample, with this tolerance and size
+_LARGE = 1 << 20  # entries from which a pass over all rows costs more than the search on a sample
 _LONGEST_STEP = 2.0  # longest step in log T, so that a flat start cannot throw the search across the interval
 _FLAT = 1e-20  # β at which all classes that are not excluded have the same probability
 _LEAST = 1e-200  # mean difference that is none: compiled loops count an excluded class as 1e-277
@@ -123,7 +124,7 @@ def fit_log_temperature(
         FitError: If the search did not end.
     """
     rows = rows.uncut  # a pass cuts its batches itself
-    if isinstance(rows, MemoryRows) and rows.count >= 4 * _SAMPLE:
+    if isinstance(rows, MemoryRows) and rows.count >= 4 * _SAMPLE and rows.count * rows.classes >= _LARGE:
         sample = MemoryRows.of_batch(rows.gathered().selected(slice(None, None, rows.count // _SAMPLE)), cut=False)
         near, _ = fit_log_temperature(sample, start=start, prior=prior, tolerance=_NEAR)
         start = near if near > _LOW else start

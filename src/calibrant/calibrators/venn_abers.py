@@ -80,10 +80,7 @@ def _with_one_more(mean: np.ndarray, mass: np.ndarray) -> np.ndarray:
 
     What the added row pools lies next to it among the blocks of the places before and of those after, so each place costs a few steps.
     """
-    before, after = (
-        _blocks(mean, mass),
-        _blocks(1 - mean[::-1], mass[::-1])[::-1],
-    )  # after the place, seen from the other end
+    before, after = _blocks(mean, mass), _blocks(1 - mean[::-1], mass[::-1])[::-1]  # the latter from the other end
     answer = np.empty_like(mean)
     for i, (value, weight) in enumerate(zip(mean.tolist(), mass.tolist(), strict=True)):
         left, right = before[i], after[i + 1]

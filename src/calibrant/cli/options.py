@@ -209,9 +209,7 @@ def make_calibrator(name: str, *, features: Sequence[str] = ()) -> Calibrator:
 
 
 def features_of(calibrator: Any) -> list[str]:
-    """Return the names of the features that a calibrator or one of its parts uses; empty for None."""
-    if calibrator is None:
-        return []
+    """Return the names of the features that a calibrator uses; empty for None. Calibrators are imported by the first call."""
     from calibrant.calibrators.groups import feature_names
 
     return feature_names(calibrator)

@@ -21,9 +21,8 @@ Floats = NDArray[np.float64]
 BLOCK = 1 << 15  # rows per block, so that temporaries stay in the cache
 _LEAST = 1e-12  # smaller errors are raised to this, so that they have a logarithm
 _EXACT = 1e-10
-NULL_CELLS = (
-    512  # grid of simulated outcomes: changes an error by at most 1 %; the limit of 1,000 draws itself varies by 2 %
-)
+# Grid of simulated outcomes: changes an error by at most 1 %; the limit of 1,000 draws itself varies by 2 %
+NULL_CELLS = 512
 FINE = 16  # a row's position is rounded to 1/16 of a cell before the linear interpolation between cells
 
 

@@ -313,7 +313,7 @@ def advice_of(
         return Advice(headline, reasons, commands(method="TemperatureScaling"))
     if temperature is not None and temperature.state == 0:
         reasons.append("That may be chance: if you prefer a single number, use plain temperature scaling.")
-    columns = feature_names(model.calibrator) if isinstance(model.calibrator, Calibrator) else []
+    columns = feature_names(model.calibrator)
     return Advice(f"Calibrate {f'by {listed(columns)} ' if columns else ''}with {name}.", reasons, commands())
 
 

@@ -73,7 +73,7 @@ def write_report(
         raise InputError("margin in (0, 1)", f"{margin}", "write 0.02 for 2 points")
     findings = [diagnose(one, draws=draws, margin=margin) for one in models]
     pairs = pairs_of(findings) if draws else {}
-    blocks = [*comparison_of(pairs, findings), *tables]
+    blocks = [*tables, *comparison_of(pairs, findings)]
     if chosen == "json":
         content = {
             "title": title,

@@ -36,9 +36,8 @@ TO_DO = {
     "AURC": "Lower is better if the model answers only the most confident rows.",
 }
 WITHIN_CHANCE = "Nothing: a calibrated model reaches this value by chance."
-PANELS = (
-    6  # number of classes or labels with their own diagram, divided among the models; diagrams take half of the time
-)
+# Number of classes or labels with their own diagram, divided among the models; diagrams take half of the time
+PANELS = 6
 MOST_ROWS = 20  # largest number of rows in a table of classes, groups or labels; JSON has all of them
 MOST_COMPARED = 4  # largest number of models that are compared in pairs, to keep the first screen short
 

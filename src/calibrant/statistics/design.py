@@ -16,9 +16,8 @@ from torch import Tensor
 from calibrant._core.check import shown
 from calibrant.errors import NoIntervalError
 
-FEWEST = (
-    10  # smallest number of groups, and of wrong (and correct) decisions, for an interval of a mean or binned error
-)
+# Smallest number of groups, and of wrong (and correct) decisions, for an interval of a mean or binned error
+FEWEST = 10
 MAX_SUMS = 1 << 26  # largest number of sums over all groups, half a gigabyte
 
 

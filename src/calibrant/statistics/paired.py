@@ -26,9 +26,8 @@ Floats: TypeAlias = NDArray[np.float64]
 MARGIN = 1.0
 CAUTION = 1.04  # the ratio is divided by this, because the simulation uses estimated shapes
 TAIL = 0.005  # p-values below this are extrapolated by a normal tail fitted at this quantile of the draws
-FEWEST_GROUPS = (
-    100  # with 30 groups, the covariance of 16 or more bins is too uncertain: 12 % of tests rejected a true hypothesis
-)
+# With 30 groups, the covariance of 16 or more bins is too uncertain: 12 % of tests rejected a true hypothesis
+FEWEST_GROUPS = 100
 EXACT = 1e-12  # smaller differences, relative to both errors, are rounding
 _TINY = 1e-300
 

@@ -252,12 +252,18 @@ def write_page(
         sentences: The sentences about the papers' claims.
     """
     first = [m for m in measured if m.seed == study.seeds[0]]
-    models = [
-        Model(f"{m.setting} · {m.objective}, seed {m.seed}", m.before, m.after, "TemperatureScaling") for m in first
-    ]
+    several = len({m.setting for m in first}) > 1
+    names = [f"{m.setting} · {m.objective}" if several else m.objective for m in first]
+    models = [Model(name, m.before, m.after, "TemperatureScaling") for name, m in zip(names, first, strict=True)]
     claims = [Claims("What the papers claim, and what shows here", sentences)] if sentences else []
     uses = ", ".join(f"{purpose} ({n}×)" for purpose, n in max_uses(m.validation_uses for m in measured).items())
-    made = Claims("How it was made", [f"Validation data were used to {uses} in a training."])
+    made = Claims(
+        "How it was made",
+        [
+            f"Validation data were used to {uses} in a training.",
+            f"Models and their comparison below are those of seed {study.seeds[0]}.",
+        ],
+    )
     blocks: list[Block] = [Claims("In short", in_short(lines)), *shown, *claims, made]
     write_report(models, path, title=study.title, tables=blocks, notes=[" ".join(study.about.split())])
 
