@@ -19,7 +19,7 @@ from torch import Tensor
 
 import calibrant
 from calibrant import Predictions
-from calibrant.study.measures import FoldFits
+from calibrant.study.measures import Measured, Run
 from papers.index import claims, places
 
 
@@ -46,7 +46,7 @@ def cluster(name: str) -> str:
 def figures(name: str, known: dict[str, Any]) -> dict[str, Any]:
     """Return the measures that claims name, of one set; those of ``known`` are kept."""
     validation, test = (Predictions.from_logits(*load_set(name)[split]) for split in ("val", "test"))
-    fits = FoldFits([validation], [test])
+    fits = Measured([Run(validation, test)])
     found: dict[str, Any] = {"set": name, "cluster": cluster(name), "n": len(test), "classes": test.logits.shape[1]}
     names = {place.name for place in places() if place.exact}
     measures = {measure for claim in claims() if names & set(claim.data) for measure in claim.measures}

@@ -25,9 +25,9 @@ import calibrant
 from calibrant import Predictions
 from calibrant.study import Store, load_study
 from calibrant.study.data import load_fold
-from calibrant.study.measures import CALIBRATORS, DERIVED, FEW, METRICS, FoldFits, calibrated, fitted
+from calibrant.study.measures import CALIBRATORS, DERIVED, FEW, METRICS, Measured, Run
 from calibrant.study.recipe import Recipe
-from calibrant.study.tables import Measured, collect
+from calibrant.study.tables import collect
 from papers.index import NO_TEST_ROWS, Claim, Place, claims, labels_at, places
 
 DRAWS = 400  # resamples: a covariance's own error is 5 % of a variance
@@ -161,11 +161,11 @@ def resampled(measured: Measured, measure: str, weights: Array) -> Array | None:
     """Return a measure of resampled test rows (draws,); None if it is none of a training's last outputs."""
     key = (id(measured), measure)
     if key not in _kept:
-        _kept[key] = _resampled(measured.fits, measure, weights)
+        _kept[key] = _resampled(measured, measure, weights)
     return _kept[key]
 
 
-def _resampled(fits: FoldFits, measure: str, weights: Array) -> Array | None:
+def _resampled(fits: Measured, measure: str, weights: Array) -> Array | None:
     if measure in DERIVED:
         _, parts, made = DERIVED[measure]
         values = [_resampled(fits, part, weights) for part in parts]
@@ -208,9 +208,8 @@ def _resampled(fits: FoldFits, measure: str, weights: Array) -> Array | None:
             return np.mean(each, axis=0)
 
 
-def _few(fits: FoldFits, name: str) -> Predictions:
-    few = fitted(CALIBRATORS[name][1], [rows[:FEW] for rows in fits.validation])
-    return calibrated(fits.test, few)
+def _few(fits: Measured, name: str) -> Predictions:
+    return Measured([Run(run.validation[:FEW], run.test) for run in fits.runs]).after(name)
 
 
 def _ece(predictions: Predictions, weights: Array) -> Array:

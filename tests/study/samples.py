@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from calibrant.study import train, training
 from calibrant.study.data import load_fold
 from calibrant.study.load import presets
+from calibrant.study.measures import Run
 from calibrant.study.recipe import Recipe
 from calibrant.study.resolve import make_model
-from calibrant.study.train import Outcome, rate_factor
+from calibrant.study.train import rate_factor
 
 
 def study_text(
@@ -90,7 +91,7 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-def finish(recipe: Recipe, *, checkpoint: Path | None = None) -> Outcome:
+def finish(recipe: Recipe, *, checkpoint: Path | None = None) -> Run:
     pytest.importorskip("lightning", reason="optional package 'lightning' is not installed")
     run = training(recipe, checkpoint=checkpoint, accelerator="cpu")
     while True:

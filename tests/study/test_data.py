@@ -23,7 +23,7 @@ from calibrant.study.data.corruptions import CORRUPTIONS
 from calibrant.study.data.images import CropAndFlip
 from calibrant.study.data.ood import KINDS, ood_splits, outside_of
 from calibrant.study.data.text import TreeSplit, parse
-from calibrant.study.measures import FoldFits
+from calibrant.study.measures import Measured, Run
 from calibrant.study.resolve import make_model
 from calibrant.study.run import run_study
 from calibrant.study.train import predict
@@ -328,7 +328,7 @@ def test_measures_under_shift_are_those_of_the_test_labels() -> None:
     test = Predictions.from_logits([[3.0, 0.0], [0.0, 1.0]], [0, 0])
     worse = Predictions.from_logits([[0.0, 1.0], [2.0, 0.0]])
     noise = Predictions.from_logits([[9.0, 0.0]])  # not of the test images: no label is known
-    fits = FoldFits([test], [test], ood=[{"jpeg": worse, "pure-noise": noise}])
+    fits = Measured([Run(test, test, {"jpeg": worse, "pure-noise": noise})])
     assert fits.value("error_shifted") == 0.5
     assert fits.value("nll_shifted") == pytest.approx((math.log1p(math.e) + math.log1p(math.exp(-2))) / 2)
     temperature = fits.calibrators("at_t")[0].temperature
@@ -372,7 +372,7 @@ def test_the_network_kept_predicts_them_and_a_store_keeps_them(tmp_path: Path) -
     assert plain.fingerprint == replace(noisy, data={k: v for k, v in noisy.data.items() if k != "ood"}).fingerprint
     first, second = store.load(plain), store.load(noisy)
     assert torch.equal(first.test.logits, second.test.logits)  # training did not see them
-    assert store.trajectory(plain) == store.trajectory(noisy)
+    assert first.trajectory == second.trajectory
     assert first.ood == {}
     assert sorted(second.ood) == ["gaussian-noise", "pure-noise"]
     for outside in second.ood.values():

@@ -18,10 +18,9 @@ from calibrant.study import (
     load_study,
 )
 from calibrant.study.figures import Drawing, drawings, value_at
-from calibrant.study.measures import ignore_bound_warnings
+from calibrant.study.measures import Measured, ignore_bound_warnings
 from calibrant.study.recipe import FigureSpec
 from calibrant.study.run import run_study
-from calibrant.study.tables import Measured
 
 pytestmark = [*needs("lightning"), pytest.mark.slow]  # twenty small trainings stand behind them
 
@@ -65,7 +64,7 @@ def test_a_trajectory_is_the_mean_over_folds_and_seeds_with_its_range(ran: Ran) 
     first, second = drawing.panels
     by_seed = []
     for run in runs_of(ran, "CE"):
-        folds = [ran[1].trajectory(recipe) for recipe in run.recipes]
+        folds = [ran[1].load(recipe).trajectory for recipe in run.recipes]
         by_seed.append([(a["test"]["ece"] + b["test"]["ece"]) / 2 for a, b in zip(*folds, strict=True)])
     line = first.lines[0]
     assert (line.label, line.x, first.percent) == ("CE", [2.0, 4.0], True)
@@ -89,7 +88,7 @@ def test_a_sweep_starts_at_cross_entropy_and_goes_along_the_strength(ran: Ran) -
     smooth, focal = draw(ran, "sweep", sweep=entries, panels=(("ece", "ece_optimal"),)).panels
     assert smooth.ticks == {0.0: "0", 1.0: ".1"}
     assert focal.ticks == {0.0: "0", 1.0: "3"}
-    values = [[run.fits.value("ece") for run in runs_of(ran, name)] for name in ("CE", "Smooth")]
+    values = [[run.value("ece") for run in runs_of(ran, name)] for name in ("CE", "Smooth")]
     assert smooth.lines[0].y == pytest.approx([sum(v) / 2 for v in values])
     assert smooth.lines[0].low == pytest.approx([min(v) for v in values])
     assert all(best <= raw for best, raw in zip(smooth.lines[1].y, smooth.lines[0].y, strict=True))
@@ -99,7 +98,7 @@ def test_focal_and_inverse_focal_share_an_axis_through_cross_entropy(ran: Ran) -
     entries = (("FocalLoss", "gamma", "-"), ("InverseFocalLoss", "gamma"))
     (panel,) = draw(ran, "sweep", sweep=entries, panels=(("temperature",),)).panels
     assert list(panel.ticks.values()) == ["−3", "0", "1"]
-    wanted = [sum(r.fits.value("temperature") for r in runs_of(ran, name)) / 2 for name in ("Focal", "CE", "Inverse")]
+    wanted = [sum(r.value("temperature") for r in runs_of(ran, name)) / 2 for name in ("Focal", "CE", "Inverse")]
     assert panel.lines[0].y == pytest.approx(wanted)
 
 
@@ -110,12 +109,12 @@ def test_the_best_strength_is_chosen_on_validation_data_for_each_size(ran: Ran) 
     study, _, _ = ran
     spec = FigureSpec("name", "title", "best", sweep=(("FocalLoss", "gamma"),))
     weak = [
-        replace(i, recipes=tuple(replace(r, loss={**r.loss, "gamma": 1.0}) for r in i.recipes), fits=j.fits)
+        replace(i, recipes=tuple(replace(r, loss={**r.loss, "gamma": 1.0}) for r in i.recipes), runs=j.runs)
         for i, j in zip(runs_of(ran, "Focal"), runs_of(ran, "CE"), strict=True)
     ]
     strong = runs_of(ran, "Focal")
     raw = {
-        gamma: min(ECE()(Predictions.cat(list(item.fits.validation))) for item in items)
+        gamma: min(ECE()(Predictions.cat(list(item.validation))) for item in items)
         for gamma, items in ((1.0, weak), (3.0, strong))
     }
     (drawing,) = drawings(replace(study, figures=(spec,)), [*at(50, weak), *at(50, strong), *at(60, strong)])
@@ -127,15 +126,15 @@ def test_the_best_strength_is_chosen_on_validation_data_for_each_size(ran: Ran) 
 def test_with_all_validation_samples_the_sizes_end_at_the_table(ran: Ran) -> None:
     scaled, binned = draw(ran, "sizes", objectives=("Focal",)).panels
     runs = runs_of(ran, "Focal")
-    assert scaled.lines[0].y[-1] == pytest.approx(sum(run.fits.value("ece_by_ece") for run in runs) / 2)
-    assert binned.lines[0].y[-1] == pytest.approx(sum(run.fits.value("ece_binned") for run in runs) / 2)
+    assert scaled.lines[0].y[-1] == pytest.approx(sum(run.value("ece_by_ece") for run in runs) / 2)
+    assert binned.lines[0].y[-1] == pytest.approx(sum(run.value("ece_binned") for run in runs) / 2)
     assert list(scaled.ticks.values()) == ["25", "80"]
 
 
 def test_bins_show_gaps_of_validation_data_and_the_gammas_of_adafocal(ran: Ran) -> None:
     low, high, gammas = draw(ran, "bins", bins=(0, 14)).panels
     assert [line.label for line in low.lines] == ["CE", "Smooth", "Focal", "Inverse", "Ada"]
-    ends = [[ran[1].trajectory(recipe)[-1] for recipe in run.recipes] for run in runs_of(ran, "Ada")]
+    ends = [[ran[1].load(recipe).trajectory[-1] for recipe in run.recipes] for run in runs_of(ran, "Ada")]
     gaps = [(a["validation"]["gaps_mass"][14] + b["validation"]["gaps_mass"][14]) / 2 for a, b in ends]
     assert high.lines[-1].y[-1] == pytest.approx(sum(gaps) / 2)
     assert [line.label for line in gammas.lines] == ["γ of Ada in bin 0", "γ of Ada in bin 14"]
@@ -148,8 +147,8 @@ def test_histograms_hold_the_training_samples_of_all_folds(ran: Ran) -> None:
     for panel, name in zip(panels, ("CE", "Focal"), strict=True):
         assert panel.title == name
         run = runs_of(ran, name)[0]
-        largest = torch.cat([ran[1].of_training(recipe, "max_logits") for recipe in run.recipes])
-        since = torch.cat([ran[1].of_training(recipe, "learned_epochs") for recipe in run.recipes])
+        largest = torch.cat([ran[1].load(recipe).max_logits for recipe in run.recipes])
+        since = torch.cat([ran[1].load(recipe).learned_epochs for recipe in run.recipes])
         inside = (largest >= panel.edges[0]) & (largest <= panel.edges[-1])
         never = panel.groups["wrong at the end"]
         assert sum(sum(heights) for heights in panel.groups.values()) == int(inside.sum())
@@ -163,8 +162,8 @@ def test_roc_curves_carry_the_area_before_and_after_temperature(ran: Ran) -> Non
     area = ood_auroc(run.before, Predictions.cat(outside))
     assert raw.lines[0].label == f"CE ({area:.3f})"
     with ignore_bound_warnings():
-        moved = [rows.calibrated_by(c) for rows, c in zip(outside, run.fits.calibrators("by_ece"), strict=True)]
-    assert scaled.lines[0].label == f"CE ({ood_auroc(run.fits.after('by_ece'), Predictions.cat(moved)):.3f})"
+        moved = [rows.calibrated_by(c) for rows, c in zip(outside, run.calibrators("by_ece"), strict=True)]
+    assert scaled.lines[0].label == f"CE ({ood_auroc(run.after('by_ece'), Predictions.cat(moved)):.3f})"
     assert (raw.lines[0].x[0], raw.lines[0].y[0]) == (0.0, 0.0)
     assert (raw.lines[0].x[-1], raw.lines[0].y[-1]) == pytest.approx((100.0, 100.0))
 
@@ -173,8 +172,7 @@ def test_at_gamma_0_the_focal_curve_is_temperature_scaling_by_ece(ran: Ran) -> N
     (panel,) = draw(ran, "focal", objectives=("CE",)).panels
     run = runs_of(ran, "CE")[0]
     fitted = [
-        TemperatureScaling(grid="komisarenko").fit(v.logits, v.require_labels()).temperature
-        for v in run.fits.validation
+        TemperatureScaling(grid="komisarenko").fit(v.logits, v.require_labels()).temperature for v in run.validation
     ]
     place = panel.lines[0].x.index(0.0)
     # of equally good temperatures one fit takes the smallest, the other that closest to 1
@@ -203,13 +201,13 @@ def test_a_loss_of_batches_is_named_and_the_others_are_drawn(ran: Ran) -> None:
 def test_fits_are_made_on_validation_rows_of_the_same_fold(ran: Ran) -> None:
     run = runs_of(ran, "CE")[0]
     pooled = []
-    for seen, test in zip(run.fits.validation, run.fits.test, strict=True):
+    for seen, test in zip(run.validation, run.test, strict=True):
         with ignore_bound_warnings():
             pooled.append(test.calibrated_by(HistogramBinning().fit(seen.logits, seen.require_labels())))
-    assert run.fits.value("ece_binned") == ECE()(Predictions.cat(pooled))
+    assert run.value("ece_binned") == ECE()(Predictions.cat(pooled))
     whole = TemperatureScaling("ece").fit(run.before.logits, run.before.require_labels())
-    assert [c.temperature for c in run.fits.calibrators("optimal")] == [whole.temperature] * 2
-    assert run.fits.value("ece_optimal") <= run.fits.value("ece")
-    assert run.fits.value("temperature_train") == pytest.approx(
-        math.sqrt(math.prod(ran[1].trajectory(recipe)[-1]["train"]["temperature"] for recipe in run.recipes))
+    assert [c.temperature for c in run.calibrators("optimal")] == [whole.temperature] * 2
+    assert run.value("ece_optimal") <= run.value("ece")
+    assert run.value("temperature_train") == pytest.approx(
+        math.sqrt(math.prod(ran[1].load(recipe).trajectory[-1]["train"]["temperature"] for recipe in run.recipes))
     )

@@ -1,7 +1,9 @@
 """Running a study: what is finished stays, what is not goes on, what breaks says so; and the tables made from it."""
 
+import itertools
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -70,11 +72,20 @@ def test_finished_runs_are_kept_and_the_rest_is_run(study: Study, twice: SimpleN
     store, recipe = twice.store, next(study.cells()).recipe
     assert twice.finished == [True] * 3 + [False] * 5
     assert twice.objectives == ["CE"]  # an objective without all its folds is left out of the table
-    assert {store.of_training(recipe, name).shape for name in ("max_logits", "learned_epochs")} == {(40,)}
+    assert len(store.load(recipe).max_logits) == len(store.load(recipe).learned_epochs) == 40
     assert (twice.news[0].done, twice.news[-1].done, twice.news[-1].total) == (3, 8, 8)
     assert {path: path.stat().st_mtime_ns for path in twice.written} == twice.written
     assert run(study, store) == []
     assert not list(store.root.rglob("checkpoint.pt"))
+
+
+@pytest.mark.parametrize("name", ["record.json", "predictions.npz", "learned.npz"])
+def test_a_file_of_another_run_is_noticed(study: Study, twice: SimpleNamespace, tmp_path: Path, name: str) -> None:
+    one, other = (cell.recipe for cell in itertools.islice(study.cells(), 2))
+    store = Store(shutil.copytree(twice.store.root, tmp_path / "runs"))
+    shutil.copy(store.folder(other) / name, store.folder(one) / name)
+    with pytest.raises(FileFormatError, match=f"expected the {name} of this run, got .*it belongs to another recipe"):
+        collect(study, store)
 
 
 def test_every_row_is_tested_once_and_calibrated_by_its_own_fold(study: Study, twice: SimpleNamespace) -> None:
@@ -86,9 +97,9 @@ def test_every_row_is_tested_once_and_calibrated_by_its_own_fold(study: Study, t
     first = measured[0]
     size = len(store.load(next(study.cells()).recipe).test)
     for row, temperature in zip((0, size), first.temperatures, strict=True):
-        scale = first.before.logits[row] / first.after.logits[row]
+        scale = first.before.logits[row] / first.after("at_t").logits[row]
         assert torch.allclose(scale, torch.tensor(temperature).to(scale.dtype), rtol=1e-5)
-    assert first.fits.value("temperature") == pytest.approx(math.sqrt(math.prod(first.temperatures)))
+    assert first.value("temperature") == pytest.approx(math.sqrt(math.prod(first.temperatures)))
     assert first.validation_uses == {"fit the temperature": 1}
     line = summarise(measured)[0]
     values = [ECE()(m.before) for m in measured if m.objective == "CE"]
@@ -133,11 +144,10 @@ def test_an_interrupted_save_does_not_count_as_finished(
     cell = next(study.cells())
     assert not store.finished(cell.recipe)
     with pytest.raises(FileFormatError, match="expected a finished run"):
-        store.trajectory(cell.recipe)
+        store.load(cell.recipe)
     run(replace(study, seeds=(0,), objectives=study.objectives[:1]), store)
     assert store.finished(cell.recipe)
-    assert store.of_training(cell.recipe, "learned_epochs").shape == (40,)
-    assert [entry["epoch"] for entry in store.trajectory(cell.recipe)] == [1, 2]
+    assert [entry["epoch"] for entry in store.load(cell.recipe).trajectory] == [1, 2]
 
 
 class Mortal(MLP):
@@ -264,4 +274,4 @@ def test_a_study_killed_in_the_middle_of_a_run_ends_with_the_same_numbers(tmp_pa
     for cell in load_study(path).cells():
         first, second = Store(whole).load(cell.recipe), Store(killed).load(cell.recipe)
         assert torch.equal(first.test.logits, second.test.logits)
-        assert Store(whole).trajectory(cell.recipe) == Store(killed).trajectory(cell.recipe)
+        assert first.trajectory == second.trajectory

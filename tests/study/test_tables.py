@@ -12,9 +12,9 @@ from calibrant.binning import EqualMass
 from calibrant.calibrators import FocalTemperatureScaling
 from calibrant.metrics import ECE
 from calibrant.study import Claim, load_study
-from calibrant.study.measures import FoldFits, ignore_bound_warnings
+from calibrant.study.measures import Measured, Run, ignore_bound_warnings
 from calibrant.study.page import in_short, one_gamma_table, verdict_sentences
-from calibrant.study.tables import Measured, Summary, verdict_on_claim
+from calibrant.study.tables import Summary, verdict_on_claim
 
 CLAIM = Claim("b is lower than a", "a paper", "ece", ("a", "b"))
 
@@ -63,13 +63,13 @@ def test_measures_of_a_training_and_of_other_images_by_hand() -> None:
         return {"test": {"nll": nll, "ece": ece, "entropy_correct": 0.5 * nll, "entropy_wrong": wrong}}
 
     entries = [entry(2.0, 0.1, 0.9), entry(1.0, 0.05, 0.6), entry(1.5, 0.2, None)]
-    fits = FoldFits([known], [known], [entries], ood=[{"noise": unsure}])
+    fits = Measured([Run(known, known, {"noise": unsure}, entries)])
     assert fits.value("ood_auroc") == 0.5
     assert [fits.value(name) for name in ("ece_at_least_nll", "ece_late")] == [0.05, 0.2]
     assert [fits.value(f"entropy_correct_{when}") for when in ("early", "late")] == [1.0, 0.75]
     assert fits.value("entropy_wrong_early") == 0.9
     assert math.isnan(fits.value("entropy_wrong_late"))  # no wrong samples at the end
-    assert math.isnan(FoldFits([known], [known], [entries]).value("ood_auroc"))
+    assert math.isnan(Measured([Run(known, known, {}, entries)]).value("ood_auroc"))
 
 
 def test_a_study_opens_with_what_is_wrong_how_sure_and_what_to_do() -> None:
@@ -96,8 +96,7 @@ def test_one_gamma_of_focal_temperature_scaling_serves_all_seeds() -> None:
         return Predictions.from_logits(logits, torch.multinomial((logits / 2).softmax(1), 1, generator=generator)[:, 0])
 
     def run(seed: int) -> Measured:
-        fits = FoldFits([rows()], [rows()])
-        return Measured("digits", "Cross-entropy", seed, (), fits, ())
+        return Measured([Run(rows(), rows())], "digits", "Cross-entropy", seed)
 
     items = [run(seed) for seed in range(2)]
     metric, tried = ECE(EqualMass(15)), []
@@ -105,10 +104,10 @@ def test_one_gamma_of_focal_temperature_scaling_serves_all_seeds() -> None:
         made = [FocalTemperatureScaling("ece", gammas=(gamma,), grid="komisarenko") for _ in items]
         with ignore_bound_warnings():
             for one, item in zip(made, items, strict=True):
-                one.fit(item.fits.validation[0].logits, item.fits.validation[0].labels)
+                one.fit(item.runs[0].validation.logits, item.runs[0].validation.labels)
         seen, new = (
             [metric(rows.calibrated_by(one, allow_fit_rows=True)) for one, rows in zip(made, parts, strict=True)]
-            for parts in ([item.fits.validation[0] for item in items], [item.fits.test[0] for item in items])
+            for parts in ([item.runs[0].validation for item in items], [item.runs[0].test for item in items])
         )
         tried.append((sum(seen), gamma, sum(new) / 2))
     study = load_study("komisarenko-table1")

@@ -15,8 +15,9 @@ from calibrant.errors import FileFormatError, FitError, InputError
 from calibrant.study import Training, training
 from calibrant.study import train as module
 from calibrant.study.data import Fold, load_fold
+from calibrant.study.measures import Run
 from calibrant.study.recipe import Recipe
-from calibrant.study.train import Outcome, make_optimizers
+from calibrant.study.train import make_optimizers
 
 DATA = {"name": "digits", "train": 60, "validation": 60}
 PLAN = Training(epochs=3, batch=20, lr=0.05, momentum=0.9, checkpoint_every=1)
@@ -25,7 +26,7 @@ RECIPE = Recipe(DATA, {"type": "MLP", "hidden": [8]}, {"type": "CrossEntropyLoss
 pytestmark = needs("lightning")
 
 
-def same(a: Outcome, b: Outcome) -> bool:
+def same(a: Run, b: Run) -> bool:
     return torch.equal(a.test.logits, b.test.logits) and torch.equal(a.validation.logits, b.validation.logits)
 
 
@@ -71,7 +72,7 @@ def test_a_training_stopped_between_epochs_goes_on_to_the_same_numbers(tmp_path:
         resumed = finish(recipe, checkpoint=path)
         assert same(whole, resumed)
         assert resumed.trajectory == whole.trajectory
-        assert resumed.validation_uses == whole.validation_uses
+        assert resumed.record["validation_uses"] == whole.record["validation_uses"]
         assert torch.equal(resumed.learned_epochs, whole.learned_epochs)
 
 
@@ -118,9 +119,9 @@ def test_test_data_reach_neither_training_nor_adaptation_nor_selection(monkeypat
     monkeypatch.setattr(module, "load_fold", spoiled)
     other = finish(recipe)
     assert torch.equal(honest.validation.logits, other.validation.logits)
-    assert honest.epoch == other.epoch
+    assert honest.record["epoch"] == other.record["epoch"]
     assert not torch.equal(honest.test.logits, other.test.logits)
-    assert honest.validation_uses == {"adapt the loss": 3, "choose the epoch": 3}
+    assert honest.record["validation_uses"] == {"adapt the loss": 3, "choose the epoch": 3}
     assert [e["loss_state"] for e in honest.trajectory] == [e["loss_state"] for e in other.trajectory]
     assert honest.trajectory[0]["loss_state"]["scale"] > 1
 
@@ -129,14 +130,14 @@ def test_the_epoch_kept_is_the_best_on_validation_data() -> None:
     plan = replace(PLAN, epochs=8, lr=2.0, select="accuracy")  # too large a rate: the last epoch is not the best
     outcome = finish(replace(RECIPE, training=plan))
     errors = [entry["validation"]["error"] for entry in outcome.trajectory]
-    assert outcome.epoch == errors.index(min(errors)) + 1
+    assert outcome.record["epoch"] == errors.index(min(errors)) + 1
     assert float((~outcome.validation.correct).double().mean()) == min(errors)
 
 
 def test_a_trajectory_has_an_entry_every_so_many_epochs_and_the_last() -> None:
     outcome = finish(replace(RECIPE, training=replace(PLAN, measure_every=2)))
     assert [entry["epoch"] for entry in outcome.trajectory] == [2, 3]
-    assert outcome.validation_uses == {}
+    assert outcome.record["validation_uses"] == {}
     last = outcome.trajectory[-1]
     assert last["test"]["nll"] == pytest.approx(float(outcome.test.nll.mean()))
     assert last["classifier_norm"] > 0
@@ -146,7 +147,7 @@ def test_an_adaptive_loss_is_updated_every_so_many_steps(monkeypatch: pytest.Mon
     monkeypatch.setattr("calibrant._core.config.imported", lambda name: Following)
     recipe = replace(RECIPE, loss={"type": "mine:Following"})
     often = finish(replace(recipe, training=replace(PLAN, update_every=2)))
-    assert often.validation_uses == {"adapt the loss": 3}  # of three steps in each of three epochs the second
+    assert often.record["validation_uses"] == {"adapt the loss": 3}  # of three steps in each of three epochs the second
     assert not same(often, finish(recipe))
 
 

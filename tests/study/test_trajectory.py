@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from calibrant.data.predictions import Predictions
-from calibrant.study.measures import FoldFits
-from calibrant.study.trajectory import epoch_figures, learned_since, temperature_of_epoch, trajectory_entry
+from calibrant.study.measures import Measured, Run
+from calibrant.study.train import epoch_figures, learned_since, temperature_of_epoch, trajectory_entry
 
 
 def test_learned_epochs_are_those_of_the_vector(vectors: dict[str, dict[str, Any]]) -> None:
@@ -32,9 +32,10 @@ def test_learned_epochs_are_those_of_the_vector(vectors: dict[str, dict[str, Any
 def test_the_logits_of_samples_learned_early_are_compared_with_those_of_the_others(
     epochs: list[int], gap: float
 ) -> None:
-    rows = {"learned_epochs": torch.tensor(epochs), "max_logits": torch.tensor([0.0, 1.0, 2.0, 7.0])}
-    found = FoldFits([], [], of_training=lambda name: [rows[name]]).value("logit_gap")
-    assert found == pytest.approx(gap, nan_ok=True)
+    none = Predictions.from_logits([[0.0, 0.0]], [0])
+    logits = torch.tensor([0.0, 1.0, 2.0, 7.0])
+    run = Run(none, none, learned_epochs=torch.tensor(epochs), max_logits=logits)
+    assert Measured([run]).value("logit_gap") == pytest.approx(gap, nan_ok=True)
 
 
 def test_figures_of_right_and_wrong_samples_are_those_worked_out_by_hand() -> None:

@@ -271,7 +271,7 @@ def demo(
         panel_picture(f"{m.objective}, seed {m.seed}, {when}", diagram_of(data))
         for m in measured
         if m.seed == digits.seeds[0]
-        for when, data in (("before", m.before), ("after", m.after))
+        for when, data in (("before", m.before), ("after", m.after("at_t")))
     ]
     write_page(digits, measured, lines, report, shown=[*pictures, table], sentences=sentences)
     _print([table], [*sentences, "", *in_short(lines)])

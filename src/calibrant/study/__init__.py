@@ -4,8 +4,9 @@ Each training stores its predictions and measurements over the epochs; every tab
 """
 
 from calibrant.study.load import load_study, presets
+from calibrant.study.measures import Run
 from calibrant.study.recipe import Claim, FigureSpec, Objective, Published, Recipe, Setting, Study, Training
-from calibrant.study.store import Run, Store
+from calibrant.study.store import Store
 from calibrant.study.tables import collect, rows
 from calibrant.study.train import training
 

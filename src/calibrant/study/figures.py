@@ -15,7 +15,8 @@ from calibrant.errors import CalibrantError, InputError
 from calibrant.metrics import ECE, ood_roc
 from calibrant.study.measures import (
     MEASURES,
-    FoldFits,
+    Measured,
+    Run,
     calibrate_folds,
     geometric_mean,
     mean_or_nan,
@@ -24,7 +25,7 @@ from calibrant.study.measures import (
 from calibrant.study.panels import Bars, Drawing, Line, Panel, Plot, Reliability
 from calibrant.study.recipe import FigureSpec, Study
 from calibrant.study.resolve import make_loss
-from calibrant.study.tables import Measured, grouped
+from calibrant.study.tables import grouped
 
 Groups = Mapping[str, Sequence[Measured]]  # objective → its runs, one per seed, in the order of the study
 SPLITS = {"train": "training data", "validation": "validation data", "test": "test data"}
@@ -155,10 +156,10 @@ def learned(spec: FigureSpec, groups: Groups) -> list[Plot]:
     """Return the fraction of training samples that are classified correctly from an epoch to the end of training."""
     lines = []
     for label, runs in groups.items():
-        epochs = [entry["epoch"] for entry in runs[0].fits.trajectories[0]]
+        epochs = [entry["epoch"] for entry in runs[0].runs[0].trajectory]
         fractions = [
             [float(np.mean([((s > 0) & (s <= epoch)).double().mean() for s in since])) for epoch in epochs]
-            for since in (run.fits.of_training("learned_epochs") for run in runs)
+            for since in ([run.learned_epochs for run in one.runs] for one in runs)
         ]
         lines.append(line_of(label, epochs, zip(*fractions, strict=True)))
     return [Plot("learned for good", "epoch", "training samples %", lines, percent=True)]
@@ -168,9 +169,9 @@ def reliability(spec: FigureSpec, groups: Groups) -> list[Reliability]:
     """Return two diagrams for the first seed of each objective: uncalibrated, and at the T with the lowest validation ECE."""
     panels = []
     for label, runs in groups.items():
-        fits = runs[0].fits
-        after = f" at T = {fits.value('temperature_by_ece'):.2f} by ECE"
-        for words, rows in (("", fits.before), (after, fits.after("by_ece"))):
+        first = runs[0]
+        after = f" at T = {first.value('temperature_by_ece'):.2f} by ECE"
+        for words, rows in (("", first.before), (after, first.after("by_ece"))):
             top = rows.top_label()
             title = f"{label}{words}\nECE {100 * ECE()(rows):.2f} %, 15 bins of equal width"
             panels.append(Reliability(title, EqualWidth(15).table(top.p, top.y)))
@@ -181,8 +182,8 @@ def logits(spec: FigureSpec, groups: Groups) -> list[Bars]:
     """Return histograms of the training samples' largest logits for the first seed, grouped by the epoch of learning them."""
     found = {}
     for label, runs in groups.items():
-        fits = runs[0].fits
-        since, epochs = torch.cat([*fits.of_training("learned_epochs")]), fits.trajectories[0][-1]["epoch"]
+        folds = runs[0].runs
+        since, epochs = torch.cat([run.learned_epochs for run in folds]), folds[0].trajectory[-1]["epoch"]
         third = max(1, round(epochs / 3))
         parts = {
             f"right since epoch ≤ {third}": (since > 0) & (since <= third),
@@ -190,7 +191,7 @@ def logits(spec: FigureSpec, groups: Groups) -> list[Bars]:
             f"≤ {epochs}": since > 2 * third,
             "wrong at the end": since == 0,
         }
-        found[label] = torch.cat([*fits.of_training("max_logits")]).double(), parts
+        found[label] = torch.cat([run.max_logits for run in folds]).double(), parts
     # a handful of outliers would leave most bars empty
     low = min(float(torch.quantile(largest, 0.001)) for largest, _ in found.values())
     high = max(float(torch.quantile(largest, 0.999)) for largest, _ in found.values())
@@ -206,20 +207,20 @@ def logits(spec: FigureSpec, groups: Groups) -> list[Bars]:
 
 def ood(spec: FigureSpec, groups: Groups) -> list[Plot]:
     """Return the ROC curves of detecting each out-of-distribution set by entropy, with and without temperature."""
-    first = {label: runs[0].fits for label, runs in groups.items()}
+    first = {label: runs[0] for label, runs in groups.items()}
     panels = []
-    for name in dict.fromkeys(name for fits in first.values() for name in fits.ood[0]):
+    for name in dict.fromkeys(name for one in first.values() for name in one.runs[0].ood):
         for words, stage in (("without temperature", ""), ("at T by ECE", "by_ece")):
-            lines = [_roc(label, fits, name, stage) for label, fits in first.items() if name in fits.ood[0]]
+            lines = [_roc(label, one, name, stage) for label, one in first.items() if name in one.runs[0].ood]
             title = f"{name.replace('-', ' ')}, {words}"
             panels.append(Plot(title, "test data taken for outside %", "outside found %", lines, diagonal=100.0))
     return panels
 
 
-def _roc(label: str, fits: FoldFits, name: str, stage: str) -> Line:
-    parts = [sets[name] for sets in fits.ood]
-    outside = calibrate_folds(parts, fits.calibrators(stage)) if stage else Predictions.cat(parts)
-    curve = ood_roc(fits.after(stage), outside)
+def _roc(label: str, measured: Measured, name: str, stage: str) -> Line:
+    parts = [run.ood[name] for run in measured.runs]
+    outside = calibrate_folds(parts, measured.calibrators(stage)) if stage else Predictions.cat(parts)
+    curve = ood_roc(measured.after(stage), outside)
     # a vector drawing of every threshold would weigh megabytes
     steps = torch.linspace(0, len(curve.threshold) - 1, min(ROC_POINTS, len(curve.threshold))).round().long()
     return Line(f"{label} ({curve.area:.3f})", 100 * curve.false_positive[steps], 100 * curve.true_positive[steps])
@@ -243,7 +244,7 @@ def sweep(spec: FigureSpec, groups: Groups) -> list[Plot]:
                 line_of(
                     MEASURES[measure].label if len(measures) > 1 else "",
                     [xs.index(x) for x, _ in runs_at],
-                    [[run.fits.value(measure) for run in runs] for _, runs in runs_at],
+                    [[run.value(measure) for run in runs] for _, runs in runs_at],
                 )
                 for measure in measures
             ]
@@ -281,7 +282,7 @@ def best(spec: FigureSpec, groups: Groups) -> list[Plot]:
         for item in (item for runs in groups.values() for item in runs):
             loss, size = item.recipes[0].loss, int(item.recipes[0].data["train"])
             if loss["type"] == kind:
-                error = ECE()(Predictions.cat(list(item.fits.validation)))
+                error = ECE()(Predictions.cat(list(item.validation)))
                 least[size] = min(least.get(size, (math.inf, 0.0)), (error, float(loss[number])))
         if least:
             ticks = {float(place): f"{size:,}" for place, size in enumerate(sorted(least))}
@@ -297,11 +298,11 @@ def sizes(spec: FigureSpec, groups: Groups) -> list[Plot]:
     for title, stage in (("temperature scaling by ECE", "by_ece"), ("histogram binning", "binned")):
         lines, marks = [], set[int]()
         for label, runs in groups.items():
-            whole = min(len(rows) for run in runs for rows in run.fits.validation)
+            whole = min(len(rows) for run in runs for rows in run.validation)
             counts = [size for size in SIZES if 2 * size <= whole] + [
                 whole
             ]  # so that the last two marks do not overlap
-            by_seed = [[_at_size(run.fits, stage, size) for size in counts] for run in runs]
+            by_seed = [[_at_size(run, stage, size) for size in counts] for run in runs]
             lines.append(line_of(label, [math.log2(size) for size in counts], zip(*by_seed, strict=True)))
             marks |= set(counts)
         ticks = {math.log2(size): f"{size:,}" for size in sorted(marks)}
@@ -309,16 +310,17 @@ def sizes(spec: FigureSpec, groups: Groups) -> list[Plot]:
     return panels
 
 
-def _at_size(fits: FoldFits, stage: str, size: int) -> float:
+def _at_size(measured: Measured, stage: str, size: int) -> float:
     # all samples can be drawn in one way only
-    draws = 1 if size == min(len(rows) for rows in fits.validation) else DRAWS
+    draws = 1 if size == min(map(len, measured.validation)) else DRAWS
     found = []
     for draw in range(draws):
         drawn = []
-        for fold, seen in enumerate(fits.validation):
+        for fold, run in enumerate(measured.runs):
             generator = torch.Generator().manual_seed(1000 * draw + fold)
-            drawn.append(seen[torch.randperm(len(seen), generator=generator)[:size]])
-        found.append(FoldFits(drawn, fits.test).value(f"ece_{stage}"))
+            rows = torch.randperm(len(run.validation), generator=generator)[:size]
+            drawn.append(Run(run.validation[rows], run.test))
+        found.append(Measured(drawn).value(f"ece_{stage}"))
     return float(np.mean(found))
 
 
@@ -326,7 +328,7 @@ def focal(spec: FigureSpec, groups: Groups) -> list[Plot]:
     """Return, for each objective's first seed, the T that minimises validation ECE (equal mass) at each γ of the focal map."""
     lines = []
     for label, runs in groups.items():
-        by_fold = [temperatures_along(rows, GAMMAS) for rows in runs[0].fits.validation]
+        by_fold = [temperatures_along(rows, GAMMAS) for rows in runs[0].validation]
         lines.append(Line(label, GAMMAS, list(map(geometric_mean, zip(*by_fold, strict=True)))))
     return [Plot("chosen by validation ECE", "γ of the focal map", "best T", lines, level=1.0, marked=True)]
 
@@ -374,11 +376,9 @@ def curve(label: str, runs: Sequence[Measured], place: str) -> Line:
     by_seed = []
     for run in runs:
         # folds are parts of one experiment, so each seed's number is their mean; bands are over seeds
-        of_folds = zip(
-            *([value_at(entry, place) for entry in entries] for entries in run.fits.trajectories), strict=True
-        )
+        of_folds = zip(*([value_at(entry, place) for entry in fold.trajectory] for fold in run.runs), strict=True)
         by_seed.append([mean_or_nan([value for value in values if not math.isnan(value)]) for values in of_folds])
-    epochs = [entry["epoch"] for entry in runs[0].fits.trajectories[0]]
+    epochs = [entry["epoch"] for entry in runs[0].runs[0].trajectory]
     return line_of(label, epochs, zip(*by_seed, strict=True))
 
 

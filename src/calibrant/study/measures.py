@@ -5,12 +5,12 @@ A measure is a function of the predictions and trajectories of all folds; tables
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import product
-from typing import Any
+from itertools import chain, product
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from calibrant.calibrators import Calibrator, FocalTemperatureScaling, Histogram
 from calibrant.data.predictions import Predictions
 from calibrant.errors import BoundWarning
 from calibrant.metrics import ECE, NLL, ClasswiseECE, Error, Metric, entropy_rows, ood_auroc
+
+if TYPE_CHECKING:
+    from calibrant.study.recipe import Recipe
 
 METRICS: Mapping[str, tuple[str, Metric]] = {
     "error": ("error", Error()),
@@ -40,55 +43,97 @@ CALIBRATORS: Mapping[str, tuple[str, Callable[[], Calibrator]]] = {
     "line_by_mass": ("focal T by AdaECE, on a line", lambda: FocalTemperatureScaling("ece", search="line")),
 }
 ORACLE = "optimal"  # the temperature with the lowest ECE on the test data themselves
-SHIFTS = {
-    "gaussian-noise",
-    "gaussian-blur",
-    "contrast",
-    "jpeg",
-}  # out-of-distribution sets that have the same labels as the test data
+# out-of-distribution sets that have the same labels as the test data
+SHIFTS = {"gaussian-noise", "gaussian-blur", "contrast", "jpeg"}
 FEW = 200  # validation samples of a small set (Wang et al. 2021, Figure 3)
 # Values of γ at which T is fitted, to see how linear T(γ) is (Komisarenko & Kull 2024, Figure 8).
 LINE_GAMMAS = (0.0, 0.5, 1.0, 2.0, 3.0, 5.0)
 # The step of the authors' code, but up to 20 instead of 5, because an over-confident network's T at γ = 5 exceeds 5.
 LINE_GRID = tuple(step / 20 for step in range(1, 401))
-Entries = Sequence[Mapping[str, Any]]  # of one fold's trajectory
+Entries = Sequence[Mapping[str, Any]]  # a trajectory
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A finished training of one fold: its predictions, and what was recorded of it.
+
+    Args:
+        validation: Predictions of the validation samples, for fitting a calibrator.
+        test: Predictions of the test samples.
+        ood: Predictions of out-of-distribution sets by name, without labels, for ``metrics.ood_auroc(test, ood[name])``.
+        trajectory: One entry of figures every ``measure_every`` epochs.
+        learned_epochs: (N train,) the epoch since which each training sample is classified correctly; 0 for never.
+        max_logits: (N train,) the largest logit of each training sample, by the network kept.
+        record: The epoch kept, how often validation data were used by purpose, seconds, device; also the recipe and versions
+            once it is stored.
+
+    Examples:
+        >>> from calibrant import Predictions
+        >>> predictions = Predictions.from_logits([[2.0, 0.0]], [0])
+        >>> Run(predictions, predictions, record={"epoch": 20}).record["epoch"]
+        20
+    """
+
+    validation: Predictions
+    test: Predictions
+    ood: Mapping[str, Predictions] = field(default_factory=dict)
+    trajectory: Sequence[Mapping[str, Any]] = ()
+    learned_epochs: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
+    max_logits: Tensor = field(default_factory=lambda: torch.empty(0))
+    record: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
-class FoldFits:
-    """The test predictions of all folds, before and after each calibrator, computed on first use.
+class Measured:
+    """One objective with one seed: its runs, one per fold, and their pooled test predictions before and after each calibrator.
 
-    A calibrator is fitted on the validation predictions of the same fold; only the oracle uses test labels.
+    A calibrator is fitted on the validation predictions of the same fold; only the oracle uses test labels. Everything is computed
+    on first use.
 
     Args:
-        validation: Validation predictions of each fold.
-        test: Test predictions of each fold.
-        trajectories: The measurements over the epochs of each fold.
-        of_training: A function that reads ``"learned_epochs"`` or ``"max_logits"`` of the training samples of each fold.
-        ood: Predictions of out-of-distribution sets of each fold, by name.
+        runs: The runs, one per fold.
+        setting: Label of data and network.
+        objective: Label of the loss.
+        seed: The seed.
+        recipes: The recipes, one per fold.
 
     Examples:
         >>> import math
         >>> from calibrant import Predictions
-        >>> seen = Predictions.from_logits([[2 * math.log(4), 0.0]] * 10, [0] * 8 + [1] * 2)
-        >>> fits = FoldFits([seen], [Predictions.from_logits([[1.4, 0.0], [0.0, 2.0]], [0, 0])])
-        >>> round(fits.value("temperature"), 4), fits.value("error")
+        >>> validation = Predictions.from_logits([[2 * math.log(4), 0.0]] * 10, [0] * 8 + [1] * 2)
+        >>> measured = Measured([Run(validation, Predictions.from_logits([[1.4, 0.0], [0.0, 2.0]], [0, 0]))])
+        >>> round(measured.value("temperature"), 4), measured.value("error")
         (2.0, 0.5)
     """
 
-    validation: Sequence[Predictions]
-    test: Sequence[Predictions]
-    trajectories: Sequence[Entries] = ()
-    of_training: Callable[[str], Sequence[Tensor]] = lambda name: ()
-    ood: Sequence[Mapping[str, Predictions]] = ()
+    runs: Sequence[Run]
+    setting: str = ""
+    objective: str = ""
+    seed: int = 0
+    recipes: "Sequence[Recipe]" = ()
     _calibrators: dict[str, list[Any]] = field(default_factory=dict, init=False, repr=False)
     _after: dict[str, Predictions] = field(default_factory=dict, init=False, repr=False)
     _values: dict[str, float] = field(default_factory=dict, init=False, repr=False)
 
+    @property
+    def validation(self) -> list[Predictions]:
+        """Validation predictions of each fold."""
+        return [run.validation for run in self.runs]
+
     @cached_property
     def before(self) -> Predictions:
         """Test predictions of all folds, uncalibrated."""
-        return Predictions.cat(list(self.test))
+        return Predictions.cat([run.test for run in self.runs])
+
+    @property
+    def temperatures(self) -> list[float]:
+        """T of each fold, fitted by log-loss on its validation data."""
+        return [calibrator.temperature for calibrator in self.calibrators("at_t")]
+
+    @property
+    def validation_uses(self) -> dict[str, int]:
+        """How often a validation row was used for each purpose: the largest count of any fold."""
+        return max_uses([{"fit the temperature": 1}, *(run.record["validation_uses"] for run in self.runs)])
 
     def calibrators(self, name: str) -> list[Any]:
         """Return the fitted calibrator of each fold.
@@ -98,7 +143,7 @@ class FoldFits:
         """
         if name not in self._calibrators:
             self._calibrators[name] = (
-                fit_each(CALIBRATORS["by_ece"][1], [self.before]) * len(self.test)
+                fit_each(CALIBRATORS["by_ece"][1], [self.before]) * len(self.runs)
                 if name == ORACLE
                 else fit_each(CALIBRATORS[name][1], self.validation)
             )
@@ -109,7 +154,8 @@ class FoldFits:
         if not name:
             return self.before
         if name not in self._after:
-            self._after[name] = calibrate_folds(self.test, self.calibrators(name), allow_fit_rows=name == ORACLE)
+            tests = [run.test for run in self.runs]
+            self._after[name] = calibrate_folds(tests, self.calibrators(name), allow_fit_rows=name == ORACLE)
         return self._after[name]
 
     def value(self, measure: str) -> float:
@@ -121,6 +167,14 @@ class FoldFits:
         if measure not in self._values:
             self._values[measure] = MEASURES[measure].of(self)
         return self._values[measure]
+
+
+def max_uses(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return the largest count of each purpose for which validation data were used."""
+    largest: dict[str, int] = {}
+    for purpose, count in chain.from_iterable(uses.items() for uses in counts):
+        largest[purpose] = max(largest.get(purpose, 0), count)
+    return largest
 
 
 def fit_each(make: Callable[[], Calibrator], parts: Sequence[Predictions]) -> list[Any]:
@@ -179,14 +233,14 @@ class Measure:
     """
 
     label: str
-    of: Callable[[FoldFits], float]
+    of: Callable[[Measured], float]
     percent: bool = True
 
     def shown(self, value: float) -> str:
         """Return ``value`` as formatted in tables, without the unit.
 
         Examples:
-            >>> Measure("ECE", lambda fits: fits.value("ece")).shown(0.0435)
+            >>> Measure("ECE", lambda measured: measured.value("ece")).shown(0.0435)
             '4.35'
         """
         return f"{100 * value if self.percent else value:.2f}"
@@ -200,41 +254,41 @@ class Measure:
 nats = partial(Measure, percent=False)
 
 
-def _metric(fits: FoldFits, *, metric: Metric, stage: str) -> float:
-    return metric(fits.after(stage))
+def _metric(measured: Measured, *, metric: Metric, stage: str) -> float:
+    return metric(measured.after(stage))
 
 
-def _temperature(fits: FoldFits, *, name: str) -> float:
-    return geometric_mean([one.temperature for one in fits.calibrators(name)])
+def _temperature(measured: Measured, *, name: str) -> float:
+    return geometric_mean([one.temperature for one in measured.calibrators(name)])
 
 
-def _gamma(fits: FoldFits, *, name: str) -> float:
-    return float(np.mean([one.gamma for one in fits.calibrators(name)]))
+def _gamma(measured: Measured, *, name: str) -> float:
+    return float(np.mean([one.gamma for one in measured.calibrators(name)]))
 
 
-def _best_temperature(fits: FoldFits, *, split: str) -> float:
+def _best_temperature(measured: Measured, *, split: str) -> float:
     """Return the temperature of lowest log-loss for the predictions of a split after the last epoch."""
-    found = [entries[-1].get(split, {}).get("temperature") for entries in fits.trajectories]
+    found = [run.trajectory[-1].get(split, {}).get("temperature") for run in measured.runs if run.trajectory]
     return geometric_mean(found) if found and None not in found else math.nan
 
 
-def _of_rows(fits: FoldFits, *, what: str, right: bool) -> float:
+def _of_rows(measured: Measured, *, what: str, right: bool) -> float:
     """Return the mean NLL or entropy of the test rows that are classified correctly (``right``) or incorrectly."""
-    rows = fits.before.correct if right else ~fits.before.correct
-    values = (fits.before.nll if what == "nll" else entropy_rows(fits.before))[rows]
+    rows = measured.before.correct if right else ~measured.before.correct
+    values = (measured.before.nll if what == "nll" else entropy_rows(measured.before))[rows]
     return float(values.mean()) if len(values) else math.nan
 
 
-def _excess_uncertain(fits: FoldFits) -> float:
-    pairs = fits.after("by_ece").top_label()
+def _excess_uncertain(measured: Measured) -> float:
+    pairs = measured.after("by_ece").top_label()
     least = torch.argsort(pairs.p, stable=True)[: len(pairs) // 3]
     return float((pairs.p[least] - pairs.y[least].double()).mean())
 
 
-def _departure_from_line(fits: FoldFits, *, tenth: bool) -> float:
+def _departure_from_line(measured: Measured, *, tenth: bool) -> float:
     """Return the mean over folds of the largest deviation of T(γ) from its least-squares line, or of a tenth of its range."""
     found = []
-    for rows in fits.validation:
+    for rows in measured.validation:
         # as in Komisarenko & Kull (2024, Figure 8), who find nearly a line
         at = np.array(temperatures_along(rows, LINE_GAMMAS, grid=LINE_GRID))
         line = np.polyval(np.polyfit(LINE_GAMMAS, at, 1), LINE_GAMMAS)
@@ -242,35 +296,34 @@ def _departure_from_line(fits: FoldFits, *, tenth: bool) -> float:
     return float(np.mean(found))
 
 
-def _ood_auroc(fits: FoldFits) -> float:
-    pairs = [(rows, one) for rows, sets in zip(fits.test, fits.ood, strict=False) for one in sets.values()]
-    return mean_or_nan([ood_auroc(rows, one) for rows, one in pairs])
+def _ood_auroc(measured: Measured) -> float:
+    return mean_or_nan([ood_auroc(run.test, outside) for run in measured.runs for outside in run.ood.values()])
 
 
-def _under_shift(fits: FoldFits, *, metric: Metric, at_t: bool) -> float:
+def _under_shift(measured: Measured, *, metric: Metric, at_t: bool) -> float:
     """Return the mean of a metric over the corrupted versions of the test images, which keep their labels."""
     found = []
-    for place, (rows, sets) in enumerate(zip(fits.test, fits.ood, strict=False)):
-        for name in SHIFTS & sets.keys():
-            worse = Predictions.from_logits(sets[name].logits, rows.labels, unchecked_kind=True)
-            found.append(metric(calibrate_folds([worse], [fits.calibrators("at_t")[place]]) if at_t else worse))
+    for fold, run in enumerate(measured.runs):
+        for name in SHIFTS & run.ood.keys():
+            worse = Predictions.from_logits(run.ood[name].logits, run.test.labels, unchecked_kind=True)
+            found.append(metric(calibrate_folds([worse], [measured.calibrators("at_t")[fold]]) if at_t else worse))
     return mean_or_nan(found)
 
 
-def _with_few(fits: FoldFits, *, name: str) -> float:
+def _with_few(measured: Measured, *, name: str) -> float:
     """Return the ECE after a calibrator that was fitted on the first 200 validation samples of each fold."""
-    return FoldFits([rows[:FEW] for rows in fits.validation], fits.test).value(f"ece_{name}")
+    return Measured([Run(run.validation[:FEW], run.test) for run in measured.runs]).value(f"ece_{name}")
 
 
-def _gain_of_samples(fits: FoldFits, *, name: str) -> float:
+def _gain_of_samples(measured: Measured, *, name: str) -> float:
     """Return how much lower the ECE is after fitting on all validation samples instead of the first 200."""
-    return fits.value(f"ece_{name}_few") - fits.value(f"ece_{name}")
+    return measured.value(f"ece_{name}_few") - measured.value(f"ece_{name}")
 
 
-def _logit_gap(fits: FoldFits) -> float:
+def _logit_gap(measured: Measured) -> float:
     """Return the mean largest logit of samples learned in the first third of the epochs minus that of all other samples."""
     found = []
-    for epochs, logits in zip(fits.of_training("learned_epochs"), fits.of_training("max_logits"), strict=True):
+    for epochs, logits in ((run.learned_epochs, run.max_logits) for run in measured.runs if len(run.max_logits)):
         # 0 means never learned, which counts as late; the first measured epoch may already be after a third of the training
         learned = epochs > 0
         first = int(torch.where(learned, epochs, epochs.max()).min())
@@ -279,12 +332,12 @@ def _logit_gap(fits: FoldFits) -> float:
     return mean_or_nan(found)
 
 
-def _along(of_fold: Callable[[Entries], float]) -> Callable[[FoldFits], float]:
+def _along(of_fold: Callable[[Entries], float]) -> Callable[[Measured], float]:
     """Return a measure that averages ``of_fold`` over the folds' trajectories; NaN for runs without a trajectory."""
-    return lambda fits: mean_or_nan([of_fold(entries) for entries in fits.trajectories])
+    return lambda measured: mean_or_nan([of_fold(run.trajectory) for run in measured.runs if run.trajectory])
 
 
-def _value_at(part: float, name: str, *, split: str = "test") -> Callable[[FoldFits], float]:
+def _value_at(part: float, name: str, *, split: str = "test") -> Callable[[Measured], float]:
     """Return the measure that reads ``name`` of a split at ``part`` of the trajectory: 0 is its first entry, 1 its last."""
 
     def of_fold(entries: Entries) -> float:
@@ -302,7 +355,7 @@ def _least(entries: Entries) -> Mapping[str, Any]:
     return min(tests, key=lambda figures: float(figures["nll"]))
 
 
-def _rise(of_entry: Callable[[Mapping[str, Any]], float]) -> Callable[[FoldFits], float]:
+def _rise(of_entry: Callable[[Mapping[str, Any]], float]) -> Callable[[Measured], float]:
     """Return the measure of how much a figure of the test data has risen since the epoch with the lowest NLL."""
     return _along(lambda entries: of_entry(entries[-1]["test"]) - of_entry(_least(entries)))
 
@@ -336,9 +389,9 @@ DERIVED: Mapping[str, tuple[str, tuple[str, ...], Callable[..., float]]] = {
 }
 
 
-def _derived(fits: FoldFits, *, name: str) -> float:
+def _derived(measured: Measured, *, name: str) -> float:
     _, parts, made = DERIVED[name]
-    return made(*map(fits.value, parts))
+    return made(*map(measured.value, parts))
 
 
 STAGES = {

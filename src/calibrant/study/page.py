@@ -16,9 +16,9 @@ from calibrant.metrics import ECE
 from calibrant.report import Model, write_report
 from calibrant.report.model import Block, Claims, Table
 from calibrant.statistics.paired import shown_p
-from calibrant.study.measures import MEASURES, calibrate_folds, fit_each, geometric_mean
+from calibrant.study.measures import MEASURES, Measured, calibrate_folds, fit_each, geometric_mean, max_uses
 from calibrant.study.recipe import Published, Study
-from calibrant.study.tables import Measured, Summary, Verdict, deviation, grouped, max_uses, printed_beside
+from calibrant.study.tables import Summary, Verdict, deviation, grouped, printed_beside
 
 SIDE_BY_SIDE = 4  # measures of a paper in one table, so that it fits a terminal
 T_MEAN = "{mean[temperature]:.2f}"
@@ -143,11 +143,11 @@ def one_gamma_table(study: Study, measured: Sequence[Measured]) -> list[Table]:
         tried = []
         for gamma in FocalTemperatureScaling.published:
             make = partial(FocalTemperatureScaling, "ece", gammas=(gamma,), grid="komisarenko")
-            pairs = [(item.fits, fit_each(make, item.fits.validation)) for item in items]
-            seen = [metric(calibrate_folds(fits.validation, made, allow_fit_rows=True)) for fits, made in pairs]
+            pairs = [(item, fit_each(make, item.validation)) for item in items]
+            seen = [metric(calibrate_folds(item.validation, made, allow_fit_rows=True)) for item, made in pairs]
             tried.append((float(np.mean(seen)), gamma, pairs))
         _, gamma, pairs = min(tried, key=lambda entry: entry[:2])
-        errors = [100 * metric(calibrate_folds(fits.test, made)) for fits, made in pairs]
+        errors = [100 * metric(calibrate_folds([run.test for run in item.runs], made)) for item, made in pairs]
         temperature = geometric_mean([geometric_mean([one.temperature for one in made]) for _, made in pairs])
         shown = f"{np.mean(errors):.2f}±{deviation(errors):.2f}"
         cells.append([f"{setting} · {objective}", f"{gamma:g}", f"{temperature:.2f}", shown])
@@ -254,7 +254,9 @@ def write_page(
     first = [m for m in measured if m.seed == study.seeds[0]]
     several = len({m.setting for m in first}) > 1
     names = [f"{m.setting} · {m.objective}" if several else m.objective for m in first]
-    models = [Model(name, m.before, m.after, "TemperatureScaling") for name, m in zip(names, first, strict=True)]
+    models = [
+        Model(name, m.before, m.after("at_t"), "TemperatureScaling") for name, m in zip(names, first, strict=True)
+    ]
     claims = [Claims("What the papers claim, and what shows here", sentences)] if sentences else []
     uses = ", ".join(f"{purpose} ({n}×)" for purpose, n in max_uses(m.validation_uses for m in measured).items())
     made = Claims(

@@ -105,13 +105,13 @@ def execute(recipe: Recipe, store: Store, *, accelerator: str = "auto") -> Itera
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="lightning")  # about loaders and clusters, which are not used here
         try:
-            outcome = yield from training(recipe, checkpoint=store.checkpoint(recipe), accelerator=accelerator)
+            run = yield from training(recipe, checkpoint=store.checkpoint(recipe), accelerator=accelerator)
         except torch.OutOfMemoryError as error:
             wanted = f"a training of batch {recipe.training.batch} to fit in the memory of its device"
             remedy = "run fewer workers at a time, or set a smaller batch: finished trainings are kept"
             raise FitError(wanted, f"out of memory (seed {recipe.seed})", remedy) from error
     if not dist.is_initialized() or dist.get_rank() == 0:  # of several devices, only rank 0 writes
-        store.save(recipe, outcome)
+        store.save(recipe, run)
 
 
 def _in_processes(

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,11 +14,10 @@ import numpy as np
 
 from calibrant._files import write_whole
 from calibrant.binning import EqualMass
-from calibrant.data.predictions import Predictions
 from calibrant.metrics import ECE, NLL, Error, Metric
 from calibrant.statistics import null_band
-from calibrant.study.measures import COLUMNS, MEASURES, FoldFits
-from calibrant.study.recipe import Claim, Published, Recipe, Study
+from calibrant.study.measures import COLUMNS, MEASURES, Measured
+from calibrant.study.recipe import Claim, Published, Study
 from calibrant.study.store import Store
 
 T = TypeVar("T")
@@ -26,60 +25,6 @@ K = TypeVar("K", bound=Hashable)
 
 NULL_DRAWS = 100
 SIGNIFICANCE = 0.05  # differences with a smaller p-value are significant
-
-
-@dataclass(frozen=True, eq=False)
-class Measured:
-    """One objective with one seed: the pooled test predictions of all folds, before and after calibration.
-
-    Args:
-        setting: Label of data and network.
-        objective: Label of the loss.
-        seed: The seed.
-        recipes: The recipes, one per fold.
-        fits: Predictions of the folds, and calibrators fitted on their validation data.
-        records: The stored records of the folds.
-    """
-
-    setting: str
-    objective: str
-    seed: int
-    recipes: tuple[Recipe, ...]
-    fits: FoldFits
-    records: Sequence[Mapping[str, Any]]
-
-    @property
-    def before(self) -> Predictions:
-        """Test predictions of all folds."""
-        return self.fits.before
-
-    @property
-    def after(self) -> Predictions:
-        """Test predictions of all folds, scaled by each fold's temperature, fitted by log-loss on its validation data."""
-        return self.fits.after("at_t")
-
-    @property
-    def temperatures(self) -> tuple[float, ...]:
-        """T of each fold."""
-        return tuple(calibrator.temperature for calibrator in self.fits.calibrators("at_t"))
-
-    @property
-    def seconds(self) -> float:
-        """Training time of all folds."""
-        return float(sum(record["seconds"] for record in self.records))
-
-    @property
-    def validation_uses(self) -> dict[str, int]:
-        """How often a validation row was used for each purpose: the largest count of any fold."""
-        return max_uses([{"fit the temperature": 1}, *(record["validation_uses"] for record in self.records)])
-
-
-def max_uses(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Return the largest count of each purpose for which validation data were used."""
-    largest: dict[str, int] = {}
-    for purpose, count in chain.from_iterable(uses.items() for uses in counts):
-        largest[purpose] = max(largest.get(purpose, 0), count)
-    return largest
 
 
 @dataclass(frozen=True)
@@ -182,17 +127,9 @@ def collect(study: Study, store: Store) -> list[Measured]:
     """
     found = []
     for where, cells in grouped(study.cells(), lambda cell: (cell.setting, cell.objective, cell.recipe.seed)).items():
-        recipes = tuple(cell.recipe for cell in cells)
+        recipes = [cell.recipe for cell in cells]
         if all(map(store.finished, recipes)):
-            runs = [store.load(recipe) for recipe in recipes]
-            fits = FoldFits(
-                [run.validation for run in runs],
-                [run.test for run in runs],
-                [store.trajectory(recipe) for recipe in recipes],
-                lambda name, recipes=recipes: [store.of_training(recipe, name) for recipe in recipes],  # type: ignore[misc]
-                [run.ood for run in runs],
-            )
-            found.append(Measured(*where, recipes, fits, [run.record for run in runs]))
+            found.append(Measured([store.load(recipe) for recipe in recipes], *where, recipes))
     return found
 
 
@@ -205,8 +142,8 @@ def summarise(measured: Sequence[Measured], *, names: Sequence[str] = COLUMNS["m
     """
     found = []
     for where, items in grouped(measured, lambda item: (item.setting, item.objective)).items():
-        columns = {name: [item.fits.value(name) for item in items] for name in names}
-        calibrated = null_band(ECE(), items[0].after, draws=NULL_DRAWS)
+        columns = {name: [item.value(name) for item in items] for name in names}
+        calibrated = null_band(ECE(), items[0].after("at_t"), draws=NULL_DRAWS)
         found.append(
             Summary(
                 *where,
@@ -215,7 +152,7 @@ def summarise(measured: Sequence[Measured], *, names: Sequence[str] = COLUMNS["m
                 spread={name: deviation(values) for name, values in columns.items()},
                 calibrated_mean=calibrated.estimate,
                 calibrated_high=calibrated.high,
-                rows=len(items[0].after),
+                rows=len(items[0].after("at_t")),
             )
         )
     return found
@@ -262,7 +199,7 @@ def verdicts_on(study: Study, measured: Sequence[Measured]) -> list[Verdict]:
         for claim in study.claims:
             if setting.label not in claim.but:
                 runs = [[item for item in here if item.objective == name] for name in claim.falls]
-                by_seed = [{item.seed: item.fits.value(claim.measure) for item in items} for items in runs]
+                by_seed = [{item.seed: item.value(claim.measure) for item in items} for items in runs]
                 found.append(verdict_on_claim(claim, setting.label, by_seed))
     return found
 
@@ -323,7 +260,7 @@ def rows(measured: Sequence[Measured]) -> list[dict[str, Any]]:
     found = []
     for item in measured:
         where = {"file": None, "split": "test", "setting": item.setting, "objective": item.objective, "seed": item.seed}
-        for calibrator, data in ((None, item.before), ("TemperatureScaling", item.after)):
+        for calibrator, data in ((None, item.before), ("TemperatureScaling", item.after("at_t"))):
             for metric in metrics:
                 compared = metric.measures_calibration
                 null_high = null_band(metric, data, draws=NULL_DRAWS).high if compared else None
@@ -345,14 +282,9 @@ def record_of(study: Study, measured: Sequence[Measured], *, path: Path, columns
     names = list(MEASURES) if set(columns) == set(COLUMNS) else measures_needed(study, columns)
     figures = []
     for m in measured:
-        values = {name: round(m.fits.value(name), 6) for name in names}
-        where = {
-            "setting": m.setting,
-            "objective": m.objective,
-            "seed": m.seed,
-            "n": len(m.before),
-            "seconds": m.seconds,
-        }
+        values = {name: round(m.value(name), 6) for name in names}
+        seconds = float(sum(run.record["seconds"] for run in m.runs))
+        where = {"setting": m.setting, "objective": m.objective, "seed": m.seed, "n": len(m.before), "seconds": seconds}
         known = {name: value for name, value in values.items() if math.isfinite(value)}
         figures.append({**where, **known, "validation_uses": m.validation_uses})
     record = {
@@ -365,9 +297,9 @@ def record_of(study: Study, measured: Sequence[Measured], *, path: Path, columns
         "claims": [{"text": v.claim.text, **v.plain()} for v in verdicts_on(study, measured)],
         "provenance": {
             "commit": _commit(),
-            "versions": measured[0].records[0]["versions"],
-            "devices": sorted({record["device"] for m in measured for record in m.records}),
-            "seconds": round(sum(m.seconds for m in measured), 1),
+            "versions": measured[0].runs[0].record["versions"],
+            "devices": sorted({run.record["device"] for m in measured for run in m.runs}),
+            "seconds": round(sum(run.record["seconds"] for m in measured for run in m.runs), 1),
         },
     }
     write_whole(path, json.dumps(record, indent=1, ensure_ascii=False) + "\n")

@@ -5,7 +5,7 @@ import io
 import json
 import math
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,13 +17,16 @@ from torch import Tensor, nn
 
 from calibrant._files import error_boundary, write_whole
 from calibrant._kernel import threads
+from calibrant.binning import EqualMass
+from calibrant.calibrators import TemperatureScaling
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FitError, InputError, optional
 from calibrant.losses.loss import Adaptive
+from calibrant.metrics import ECE, entropy_rows
 from calibrant.study.data import Fold, Split, load_fold
+from calibrant.study.measures import ORACLE, Measured, Run, ignore_bound_warnings
 from calibrant.study.recipe import Recipe, Training
 from calibrant.study.resolve import make_loss, make_model
-from calibrant.study.trajectory import learned_since, temperature_of_epoch, trajectory_entry
 
 EVALUATION_BATCH = 512
 
@@ -34,35 +37,6 @@ class Scheduled(Protocol):
 
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the epoch that begins, counted from 0."""
-
-
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """The result of a finished training.
-
-    Args:
-        validation: Predictions of the validation samples, for fitting a calibrator.
-        test: Predictions of the test samples.
-        trajectory: One entry every ``measure_every`` epochs.
-        learned_epochs: (N train,) the epoch since which each training sample is classified correctly; 0 for never.
-        max_logits: (N train,) the largest logit of each training sample, by the network kept.
-        epoch: The epoch whose weights were kept, from 1.
-        validation_uses: How often validation data were used in training, by purpose.
-        seconds: Wall-clock time of the training.
-        device: Name of the device.
-        ood: Predictions of the out-of-distribution sets, by name, without labels.
-    """
-
-    validation: Predictions
-    test: Predictions
-    trajectory: list[dict[str, Any]]
-    learned_epochs: Tensor
-    max_logits: Tensor
-    epoch: int
-    validation_uses: dict[str, int]
-    seconds: float
-    device: str
-    ood: dict[str, Predictions] = field(default_factory=dict)
 
 
 @dataclass
@@ -116,10 +90,8 @@ class Parts:
         return cls(recipe, fabric, fold, network, loss, model, optimizers)
 
 
-def training(
-    recipe: Recipe, *, checkpoint: Path | None = None, accelerator: str = "auto"
-) -> Generator[int, None, Outcome]:
-    """Train ``recipe``; a generator that yields the number of finished epochs after each epoch and returns the outcome.
+def training(recipe: Recipe, *, checkpoint: Path | None = None, accelerator: str = "auto") -> Generator[int, None, Run]:
+    """Train ``recipe``; a generator that yields the number of finished epochs after each epoch and returns the run.
 
     Test samples are only predicted. An interrupted training resumes from its checkpoint with the same results on the same
     machine, because each epoch seeds its random generators from the recipe's seed and the epoch's number.
@@ -164,18 +136,20 @@ def training(
         place = next(model.parameters()).device
         outside = {name: _network_logits(model, split.to(place)) for name, split in fold.ood.items()}
         cuda = fabric.device.type == "cuda"
-        return Outcome(
+        return Run(
             validation=predict(model, fold.validation),
             test=predict(model, fold.test),
+            # without labels: the classes of other data sets are not those of the network
+            ood={name: Predictions.from_logits(rows, unchecked_kind=True) for name, rows in outside.items()},
             trajectory=state.trajectory,
             learned_epochs=state.learned,
             max_logits=predict(model, fold.train).logits.amax(dim=1),
-            epoch=state.kept_epoch or plan.epochs,
-            validation_uses=state.uses,
-            seconds=state.seconds,
-            device=torch.cuda.get_device_name(fabric.device) if cuda else fabric.device.type,
-            # without labels: the classes of other data sets are not those of the network
-            ood={name: Predictions.from_logits(rows, unchecked_kind=True) for name, rows in outside.items()},
+            record={
+                "epoch": state.kept_epoch or plan.epochs,
+                "validation_uses": state.uses,
+                "seconds": round(state.seconds, 3),
+                "device": torch.cuda.get_device_name(fabric.device) if cuda else fabric.device.type,
+            },
         )
 
 
@@ -367,3 +341,85 @@ def rate_factor(plan: Training, epoch: int) -> float:
     # a scheduler that steps before the epoch is one epoch ahead of its milestones
     ahead = 1 if plan.step_first else 0
     return plan.decay ** sum(epoch + ahead >= milestone for milestone in plan.milestones)
+
+
+def trajectory_entry(parts: Mapping[str, Predictions], *, model: nn.Module, loss: nn.Module) -> dict[str, Any]:
+    """Return one entry of a trajectory.
+
+    Args:
+        parts: Predictions of the splits ``"train"``, ``"validation"`` and ``"test"``.
+        model: The network, whose last layer is called ``classifier``.
+        loss: The loss, whose state (AdaFocal's γ of each bin) is recorded.
+    """
+    entry: dict[str, Any] = {name: epoch_figures(part) for name, part in parts.items()}
+    for name, part in parts.items():
+        # the best temperature in hindsight, on test data too (Wang et al. 2021, Figure 4): descriptive, not an evaluation.
+        # If all rows are correct, the log-loss falls without end as T → 0, so no best temperature exists.
+        entry[name] |= {"temperature": None, "ece_at_own_t": None}
+        if not bool(part.correct.all()):
+            own = temperature_of_epoch(part)
+            at_own = part.calibrated_by(own, allow_fit_rows=True)
+            entry[name] |= {"temperature": own.temperature, "ece_at_own_t": ECE()(at_own)}
+    fits = Measured([Run(parts["validation"], parts["test"])])
+    entry["test"] |= {name: fits.value(name) for name in ("nll_at_t", "ece_at_t")}
+    # The T in .01 … 10 that minimises the ECE of the same rows, as an oracle. Wang et al. (2021) §5.1 call the resulting ECE
+    # optimal, because no temperature chosen on validation data has a lower one.
+    (optimal,) = fits.calibrators(ORACLE)
+    entry["test"] |= {"optimal_temperature": optimal.temperature, "optimal_ece": fits.value(f"ece_{ORACLE}")}
+    last = getattr(model, "classifier", None)
+    if isinstance(getattr(last, "weight", None), Tensor):
+        entry["classifier_norm"] = float(last.weight.detach().norm())  # type: ignore[union-attr]
+    state = {name: buffer.tolist() for name, buffer in loss.named_buffers() if buffer.numel() <= 100}
+    return {**entry, "loss_state": state} if state else entry
+
+
+def epoch_figures(predictions: Predictions) -> dict[str, Any]:
+    """Return error, log-loss and entropy (of all, correct and wrong samples), and calibration errors.
+
+    A mean over no samples is None.
+
+    Args:
+        predictions: Labelled predictions, without weights, of at least one row.
+
+    Examples:
+        >>> from calibrant import Predictions
+        >>> figures = epoch_figures(Predictions.from_logits([[2.0, 0.0], [2.0, 0.0]], [0, 1]))
+        >>> round(figures["nll"], 4), round(figures["nll_wrong"], 4), figures["error"]
+        (1.1269, 2.1269, 0.5)
+    """
+    correct, pairs = predictions.correct, predictions.top_label()
+    figures: dict[str, Any] = {"error": float((~correct).double().mean())}
+    for name, rows in (("nll", predictions.nll), ("entropy", entropy_rows(predictions))):
+        figures[name] = float(rows.mean())
+        figures[f"{name}_correct"], figures[f"{name}_wrong"] = _mean(rows[correct]), _mean(rows[~correct])
+    mass = EqualMass(15).table(pairs.p, pairs.y)
+    return figures | {"ece": ECE()(pairs), "ece_mass": mass.error(), "gaps_mass": mass.gap.tolist()}
+
+
+def _mean(rows: Tensor) -> float | None:
+    return float(rows.mean()) if len(rows) else None
+
+
+def temperature_of_epoch(validation: Predictions) -> TemperatureScaling:
+    """Return temperature scaling fitted by log-loss; if every sample is correct, it is at its bound, without a warning."""
+    with ignore_bound_warnings():  # training data often give a T at its bound, which is then recorded
+        return TemperatureScaling().fit(validation)
+
+
+def learned_since(since: Tensor, correct: Tensor, *, epoch: int) -> Tensor:
+    """Return the epoch since which each sample is classified correctly up to now; 0 while it is wrong.
+
+    Args:
+        since: (N,) int64, the result for the previous epoch; zeros before the first.
+        correct: (N,) bool, whether each sample is classified correctly after this epoch.
+        epoch: The number of this epoch, counted from 1.
+
+    Examples:
+        >>> before = learned_since(torch.tensor([0, 0]), torch.tensor([True, False]), epoch=1)
+        >>> learned_since(before, torch.tensor([True, True]), epoch=2)
+        tensor([1, 2])
+
+    References:
+        Wang et al. 2021, §5.1.
+    """
+    return torch.where(correct.cpu(), torch.where(since > 0, since, epoch), 0)
