@@ -6,7 +6,7 @@ A fit requests sums: ``rows.total(work, *parameters)`` is Σ ``work(batch, *para
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from typing import Any
 
@@ -118,6 +118,14 @@ class RowSource(ABC):
         """The same rows in batches as they are stored, for work that divides them itself."""
         return self
 
+    def normalized(self) -> "RowSource":
+        """Return the same rows with weights of mean 1 over all of them, so that their scale does not change a prior's strength."""
+        if not self.weighted:
+            return self
+        rows = self.map(_reweighted, self.count / self.mass)
+        rows.mass = float(self.count)
+        return rows
+
     def total(self, work: Work, *parameters: Any) -> Any:
         """Return Σ ``work(batch, *parameters)`` in the order of the batches.
 
@@ -220,6 +228,10 @@ class MemoryRows(RowSource):
         """The same rows as one batch, unless they are the result of ``map``."""
         return self if self._whole is None else MemoryRows.of_batch(self._whole, cut=False)
 
+    def normalized(self) -> "MemoryRows":
+        """Return the same rows with weights of mean 1."""
+        return MemoryRows.of_batch(_reweighted(self.gathered(), self.count / self.mass)) if self.weighted else self
+
     def fold(self, work: Work, *parameters: Any) -> Any:
         """Return Σ ``work(batch, *parameters)``, or None without batches."""
         return added(work(batch, *parameters) for batch in self.batches)
@@ -246,6 +258,10 @@ def _sum_of_two(left: Any, right: Any) -> Any:
 
 def _itself(batch: Any) -> Any:
     return batch
+
+
+def _reweighted(batch: Batch, factor: float) -> Batch:
+    return replace(batch, weights=batch.row_weights * factor)
 
 
 def _list_of_one(batch: Any, work: Work, parameters: tuple[Any, ...]) -> list[Any]:

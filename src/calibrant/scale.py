@@ -157,12 +157,10 @@ class Batches(RowSource):
             raise InputError("at least one row of positive weight", "none", "check how the rows were selected")
         self._first(reader)
         self.mass = float(self.count)
-        self._stage: Callable[[Predictions], Iterator[Any]] = partial(_batches_of, 1.0)
+        self._stage: Callable[[Predictions], Iterator[Any]] = _batches_of
         self._steps: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...] = ()
         if self.weighted:
             self.count, self.mass = self._over(_itself_alone).total(_count_and_mass)
-            # weights have mean 1 in fits, so that their scale does not change the strength of a ridge
-            self._stage = partial(_batches_of, self.count / self.mass)
 
     def _first(self, reader: Reader) -> None:
         """Read a few rows to determine the columns to read, the classes and whether there are groups."""
@@ -267,11 +265,11 @@ def _count_and_mass(data: Predictions) -> tuple[int, float]:
     return len(data), float(data.row_weights.sum())
 
 
-def _batches_of(factor: float, data: Predictions) -> Iterator[Batch]:
-    """Yield the batches of a fit, with weights of mean 1."""
+def _batches_of(data: Predictions) -> Iterator[Batch]:
+    """Yield the batches of a fit."""
     if data.labels is None:
         raise InputError("a column label to fit on", "none", "add it")
-    yield from Batch(data.logits, data.labels, None if data.weights is None else data.weights * factor).cut()
+    yield from Batch(data.logits, data.labels, data.weights).cut()
 
 
 def _apply_calibrator(calibrator: Calibrator | None, data: Predictions) -> Iterator[Predictions]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from multiprocessing import get_context
 from pathlib import Path
@@ -12,24 +13,28 @@ from tests.draws import drawn
 from tests.scale.conftest import MAKE, Tilt, assert_same_fit, overconfident, quietly
 from torch import Tensor, distributed
 
-from calibrant import Predictions
-from calibrant.calibrators import Calibrator, TemperatureScaling, VectorScaling
+from calibrant import Predictions, save_predictions
+from calibrant.calibrators import Calibrator, MatrixScaling, TemperatureScaling, VectorScaling
 from calibrant.errors import InputError
 from calibrant.rows import MemoryRows, RowSource
-from calibrant.scale import on_ranks
+from calibrant.scale import batches, on_ranks
 
 METHODS: dict[str, Callable[[], Calibrator]] = MAKE | {"Tilt": Tilt}
+STRONG_PRIORS: list[Callable[[], Calibrator]] = [
+    lambda: TemperatureScaling(prior=0.05),
+    lambda: MatrixScaling(ridge=50.0),
+]
 
 
 def rows_of_rank(rank: int, folder: str) -> RowSource:
     torch.set_num_threads(1)
     store = f"file://{folder}/store"
     distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=2, timeout=timedelta(seconds=300))
-    logits, labels, first = torch.load(f"{folder}/rows.pt", weights_only=True)
+    logits, labels, weights, first = torch.load(f"{folder}/rows.pt", weights_only=True)
     mine = slice(0, first) if rank == 0 else slice(first, None)
     if not len(logits[mine]):
         return on_ranks(MemoryRows([], classes=logits.shape[1], count=0, mass=None, device=torch.device("cpu")))
-    return on_ranks(MemoryRows.of(logits[mine], labels[mine]))
+    return on_ranks(MemoryRows.of(logits[mine], labels[mine], weights=None if weights is None else weights[mine]))
 
 
 def fit_on_rank(rank: int, folder: str) -> dict[str, dict[str, Tensor]]:
@@ -49,7 +54,7 @@ def message_on_rank(rank: int, folder: str) -> str:
 
 def on_two_ranks(task: Callable[[int, str], object], folder: Path, data: Predictions, first: int) -> list[object]:
     """Return what ``task`` returns on either rank."""
-    torch.save((data.logits, data.require_labels(), first), folder / "rows.pt")
+    torch.save((data.logits, data.require_labels(), data.weights, first), folder / "rows.pt")
     pools = [ProcessPoolExecutor(1, mp_context=get_context("spawn")) for _ in range(2)]
     futures = [pool.submit(task, rank, str(folder)) for rank, pool in enumerate(pools)]
     found = [future.result(timeout=600) for future in futures]
@@ -69,6 +74,29 @@ def test_every_calibrator_is_that_of_memory_on_both_ranks(first: int, tmp_path: 
         memory, fitted = quietly(lambda make=make: make().fit(data)), make()
         fitted.load_state_dict(one[name])
         assert_same_fit(fitted, memory, data.logits)
+
+
+def weighted_fits_on_rank(rank: int, folder: str) -> list[dict[str, Tensor]]:
+    in_memory = rows_of_rank(rank, folder)
+    found = [make().fit(rows).state_dict() for rows in (in_memory, on_ranks(batches(f"{folder}/{rank}.parquet")))
+             for make in STRONG_PRIORS]  # fmt: skip
+    distributed.destroy_process_group()
+    return found
+
+
+@pytest.mark.slow
+def test_weights_are_relative_to_the_mean_over_all_ranks(tmp_path: Path) -> None:
+    data = overconfident(300, 4, seed=3)
+    weights = torch.cat([torch.full((100,), 0.25), torch.full((200,), 8.0)])  # whose mean differs between the ranks
+    data = replace(data, weights=(weights * (1 + torch.arange(300) % 3)).double())
+    for rank, part in enumerate((data[:100], data[100:])):
+        save_predictions(tmp_path / f"{rank}.parquet", part)
+    one, other = on_two_ranks(weighted_fits_on_rank, tmp_path, data, 100)
+    for mine, theirs, make in zip(one, other, 2 * STRONG_PRIORS, strict=True):
+        assert all(torch.equal(value.nan_to_num(), theirs[key].nan_to_num()) for key, value in mine.items())
+        fitted = make()
+        fitted.load_state_dict(mine)
+        assert_same_fit(fitted, make().fit(data), data.logits)
 
 
 @pytest.mark.slow

@@ -8,7 +8,6 @@ import math
 import os
 from abc import ABC, abstractmethod
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -25,7 +24,7 @@ from calibrant._kernel import one_thread_if_small
 from calibrant.data.leakage import KeptHashes, part_of, sketch_of
 from calibrant.data.pairs import Pairs
 from calibrant.data.predictions import Predictions
-from calibrant.data.record import Features, check_features, fitting_weights, require_positive, taken
+from calibrant.data.record import Features, check_features, taken
 from calibrant.errors import NotFittedError
 from calibrant.rows import Batch, MemoryRows, RowSource
 
@@ -215,13 +214,12 @@ class Calibrator(Learned):
             raise refuse("predictions alone", "labels or weights as well", "put them into the Predictions")
         rows = logits
         if isinstance(logits, Predictions):
-            weights = fitting_weights(require_positive(logits.weights))
-            z, groups, features = logits.logits, logits.groups, logits.features
-            rows = MemoryRows.of(z, logits.require_labels(), weights=weights, groups=groups, features=features)
+            columns = {name: getattr(logits, name) for name in ("weights", "groups", "features")}
+            rows = MemoryRows.of(logits.logits, logits.require_labels(), **columns)
         elif not isinstance(rows, RowSource):
             rows = MemoryRows.of(logits, labels, weights=weights)
-            whole = rows.gathered()
-            rows = MemoryRows.of_batch(replace(whole, weights=fitting_weights(whole.weights)))
+        if not isinstance(logits, MemoryRows):  # whose weights may be counts, as scikit-learn's are
+            rows = rows.normalized()
         with torch.no_grad(), computing_on(rows.device), one_thread_if_small(rows.count * rows.classes):
             self._fit(rows)
             self._note(rows)
