@@ -89,12 +89,6 @@ def test_updates_follow_the_formula_and_resume_from_a_stored_state(record: dict[
     assert repr(loss) == "AdaFocalLoss(bins=10, rate=4.0, updates=24)"
 
 
-def test_without_an_update_it_is_focal_loss() -> None:
-    logits, labels = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0])
-    loss = losses.AdaFocalLoss()
-    assert torch.allclose(loss(logits, labels), losses.FocalLoss(1.0)(logits, labels))
-
-
 def test_an_empty_bin_keeps_its_gamma() -> None:
     loss = losses.AdaFocalLoss(3)
     # the interpolated edges of three equal confidences are equal: no bin holds anything

@@ -75,7 +75,7 @@ def test_alpha_weighs_positive_terms_and_the_others() -> None:
     expected = [0.25 * 0.1**2 * -math.log(0.9), 0.75 * 0.9**2 * -math.log(0.1), 0.0]
     for given in (labels, labels.float()):
         assert torch.allclose(loss(torch.logit(p), given), torch.tensor([expected]), rtol=1e-5)
-    weighted = losses.BinaryFocalLoss(2.0, torch.tensor(3.0), alpha=0.25, reduction="none")
+    weighted = losses.BinaryFocalLoss(2.0, pos_weight=torch.tensor(3.0), alpha=0.25, reduction="none")
     assert torch.allclose(weighted(torch.logit(p), labels), torch.tensor([[3 * expected[0], *expected[1:]]]), rtol=1e-5)
     with pytest.raises(InputError, match=r"alpha in \[0, 1\]"):
         losses.BinaryFocalLoss(2.0, alpha=1.5)

@@ -49,16 +49,6 @@ def test_sequences_keep_their_shape() -> None:
     assert torch.equal(shaped, fused(hidden, weight, labels).reshape(3, 4))
 
 
-def test_sample_weights_multiply_the_terms_and_divide_the_mean() -> None:
-    hidden, weight, _, labels = layer()
-    labels[0] = -100
-    share, classes = torch.linspace(0, 1, 11, dtype=torch.float64), torch.linspace(1, 2, 6, dtype=torch.float64)
-    mean = FusedLinearLoss(losses.FocalLoss(2.0, weight=classes), chunk=4)(hidden, weight, labels, sample_weight=share)
-    terms = losses.FocalLoss(2.0, reduction="none", weight=classes)(hidden @ weight.t(), labels)
-    divisor = (share * classes[labels.clamp_min(0)] * (labels != -100)).sum()
-    assert_same(mean, (share * terms).sum() / divisor, (hidden, weight))
-
-
 def test_all_ignored_is_nan_as_in_torch() -> None:
     hidden, weight, _, labels = layer()
     assert FusedLinearLoss(losses.FocalLoss(2.0))(hidden, weight, torch.full_like(labels, -100)).isnan()
@@ -108,13 +98,11 @@ def test_what_is_no_sum_over_samples_is_refused() -> None:
         FusedLinearLoss(losses.FocalLoss)
 
 
-def test_labels_and_weights_that_do_not_fit_are_refused() -> None:
+def test_labels_that_do_not_fit_are_refused() -> None:
     hidden, weight, _, labels = layer()
     fused = FusedLinearLoss(losses.FocalLoss(2.0))
     with pytest.raises(InputError, match=r"integer labels of shape \(11,\), got torch.float32 \(11,\)"):
         fused(hidden, weight, labels.float())
-    with pytest.raises(InputError, match=r"sample_weight of shape \(11,\)"):
-        fused(hidden, weight, labels, sample_weight=torch.ones(2))
 
 
 @pytest.mark.slow

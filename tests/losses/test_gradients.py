@@ -34,51 +34,39 @@ def test_attached_losses_pass_gradcheck(name: str) -> None:
     assert torch.autograd.gradcheck(lambda z: loss(z, labels), logits.requires_grad_())
 
 
-def weight_only(weight: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return w(p_y)·(p − e_y): the gradient of w·nll with w constant."""
-    logits, labels = sample()
-    p = torch.softmax(logits, 1)
-    own = p.gather(1, labels[:, None])
-    return weight(own) * (p - torch.nn.functional.one_hot(labels, 4))
+def below(p: Tensor, own: Tensor) -> Tensor:
+    """Return the largest probability below the label's, or 0."""
+    return torch.where(p < own, p, 0).amax(1, keepdim=True)
+
+
+def distance(p: Tensor, norm: float) -> Tensor:
+    """Return ‖p − e_y‖ to the power of its order."""
+    return (p - torch.nn.functional.one_hot(sample()[1], 4)).abs().pow(norm).sum(1, keepdim=True)
 
 
 @pytest.mark.parametrize(
     ("loss", "weight"),
     [
-        (losses.FocalLoss(3.0, True, reduction="sum"), lambda p: (1 - p) ** 3),
-        (losses.InverseFocalLoss(2.0, True, reduction="sum"), lambda p: (1 + p) ** 2),
-        (losses.ScheduledFocalLoss((5.0, 1.0), (1,), True, reduction="sum"), lambda p: (1 - p) ** 5),
+        (losses.FocalLoss(3.0, True, reduction="sum"), lambda p, own: (1 - own) ** 3),
+        (losses.InverseFocalLoss(2.0, True, reduction="sum"), lambda p, own: (1 + own) ** 2),
+        (losses.ScheduledFocalLoss((5.0, 1.0), (1,), True, reduction="sum"), lambda p, own: (1 - own) ** 5),
         (
             losses.SampleDependentFocalLoss(detach_weight=True, reduction="sum"),
-            lambda p: torch.where(p < 0.2, (1 - p) ** 5, (1 - p) ** 3),
+            lambda p, own: torch.where(own < 0.2, (1 - own) ** 5, (1 - own) ** 3),
         ),
-        (losses.AdaFocalLoss(gamma_init=-1.5, detach_weight=True, reduction="sum"), lambda p: (1 + p) ** 1.5),
+        (losses.AdaFocalLoss(gamma_init=-1.5, detach_weight=True, reduction="sum"), lambda p, own: (1 + own) ** 1.5),
+        (losses.DualFocalLoss(5.0, True, reduction="sum"), lambda p, own: (1 - own + below(p, own)) ** 5),
+        (losses.BSCELoss(reduction="sum"), lambda p, own: distance(p, 2)),
+        (losses.BSCELoss(1.5, 1.0, reduction="sum"), lambda p, own: distance(p, 1) ** 1.5),
     ],
-    ids=lambda value: type(value).__name__,
+    ids=repr,
 )
-def test_detached_weights_give_the_gradient_written_out(loss: Loss, weight: Callable[[Tensor], Tensor]) -> None:
-    assert torch.allclose(gradient(loss, *sample()), weight_only(weight), rtol=1e-12, atol=1e-15)
-
-
-def test_bsce_weighs_by_the_brier_score() -> None:
+def test_detached_weights_give_the_gradient_written_out(loss: Loss, weight: Callable[..., Tensor]) -> None:
     logits, labels = sample()
     p = torch.softmax(logits, 1)
-    off = p - torch.nn.functional.one_hot(labels, 4)
-    written = off.square().sum(1, keepdim=True) * off
-    assert torch.allclose(gradient(losses.BSCELoss(reduction="sum"), logits, labels), written, rtol=1e-12)
-    absolute = off.abs().sum(1, keepdim=True) ** 1.5 * off
-    assert torch.allclose(gradient(losses.BSCELoss(1.5, 1.0, reduction="sum"), logits, labels), absolute, rtol=1e-12)
-
-
-def test_dual_focal_with_a_detached_weight() -> None:
-    logits, labels = sample()
-    p = torch.softmax(logits, 1)
-    own = p.gather(1, labels[:, None])
-    below = torch.where(p < own, p, 0).amax(1, keepdim=True)
-    written = (1 - own + below) ** 5 * (p - torch.nn.functional.one_hot(labels, 4))
-    assert torch.allclose(
-        gradient(losses.DualFocalLoss(5.0, True, reduction="sum"), logits, labels), written, rtol=1e-12
-    )
+    # of w · nll with w constant: w(p)·(p − e_y)
+    written = weight(p, p.gather(1, labels[:, None])) * (p - torch.nn.functional.one_hot(labels, 4))
+    assert torch.allclose(gradient(loss, logits, labels), written, rtol=1e-12, atol=1e-15)
 
 
 def test_the_other_classes_of_acls_are_pulled_and_the_top_is_not() -> None:

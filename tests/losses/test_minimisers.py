@@ -61,31 +61,3 @@ def test_stored_minimisers_and_fixed_points(
 def test_proper_losses_end_at_the_truth(make: Callable[..., Loss]) -> None:
     eta = [0.55, 0.3, 0.15]
     assert torch.allclose(trained(make(reduction="none"), eta), torch.tensor(eta, dtype=torch.float64), atol=1e-7)
-
-
-def test_label_smoothing_ends_at_the_smoothed_truth() -> None:
-    q = trained(losses.LabelSmoothingLoss(0.1, reduction="none"), [0.8, 0.2])[0]
-    assert abs(q - (0.9 * 0.8 + 0.05)) < 1e-7
-
-
-def test_a_reward_for_entropy_ends_at_the_truth_tempered_and_a_norm_shrinks_it() -> None:
-    # CE − αH: stationary where p_k ∝ …; binary: η − p = α p (1 − p) logit(p)
-    q = trained(losses.EntropyRegularizedLoss(0.3, reduction="none"), [0.8, 0.2])[0]
-    assert abs((0.8 - q) - 0.3 * q * (1 - q) * torch.logit(q)) < 1e-9
-    # CE + α‖z‖₂ of z = (s/2, −s/2): η − p = α sign(s)/√2, as long as that leaves s > 0
-    q = trained(losses.LpNormLoss(0.1, 2.0, reduction="none"), [0.8, 0.2])[0]
-    assert abs(0.8 - q - 0.1 / 2**0.5) < 1e-6
-
-
-def test_dual_focal_loss_ends_above_focal_loss_and_a_detached_weight_elsewhere() -> None:
-    eta = [0.6, 0.3, 0.1]
-    focal, dual, detached = (
-        trained(make(3.0, reduction="none"), eta)[0]
-        for make in (
-            losses.FocalLoss,
-            losses.DualFocalLoss,
-            lambda gamma, **common: losses.DualFocalLoss(gamma, True, **common),
-        )
-    )
-    assert dual > focal + 0.05
-    assert abs(dual - detached) > 0.005

@@ -222,7 +222,7 @@ def loss_entries() -> Iterator[Entry]:
     yield (
         "losses/BinaryFocalLoss/pos_weight",
         lambda: value_and_gradient(
-            losses.BinaryFocalLoss(2.0, torch.tensor([2.0, 1.0, 0.5], dtype=torch.float64)), binary, truth
+            losses.BinaryFocalLoss(2.0, pos_weight=torch.tensor([2.0, 1.0, 0.5], dtype=torch.float64)), binary, truth
         ),
     )
     hidden, weight = logits[:, :4] / 100, logits.T[:, :4].clamp(-3, 3)

@@ -10,7 +10,6 @@ from calibrant.errors import InputError, RangeError
 from calibrant.scores import FocalScore, InverseFocalScore, TrueClassScore
 from calibrant.theory import (
     calibration_map,
-    detached_fixed_point,
     focal_map,
     inverse_calibration_map,
     minimiser,
@@ -61,7 +60,6 @@ def test_outside_the_convex_range_the_map_leads_to_the_truth(gamma: float) -> No
         (calibration_map, InverseFocalScore(3.6), "does not decrease"),
         (calibration_map, QuadraticScore(), "stays finite"),
         (inverse_calibration_map, InverseFocalScore(2.0), "φ decreasing and strictly convex.*not strictly convex"),
-        (detached_fixed_point, InverseFocalScore(2.5), "detached fixed point"),
     ],
 )
 def test_a_score_without_the_map_is_refused_with_the_reason(function, score, reason: str) -> None:
@@ -69,21 +67,18 @@ def test_a_score_without_the_map_is_refused_with_the_reason(function, score, rea
         function(score, random_log_probs())
 
 
-STORED = [  # of two classes: the stored value, the score, what finds the answer, the tolerance
-    *[(f"binary_focal_minimiser_eta{eta}_gamma{gamma}", FocalScore(gamma), inverse_calibration_map, 2e-8)
+STORED = [  # of two classes: the stored value, the score, the tolerance
+    *[(f"binary_focal_minimiser_eta{eta}_gamma{gamma}", FocalScore(gamma), 2e-8)
       for eta, gamma in ((0.8, 1), (0.8, 5), (0.6, 3))],
-    ("inverse_focal_minimiser_eta0.8_gamma1", InverseFocalScore(1.0), inverse_calibration_map, 1e-6),
-    ("detached_focal_fixed_point_eta0.8_gamma3", FocalScore(3.0), detached_fixed_point, 1e-9),
-    ("inverse_focal_detached_fixed_point_eta0.6_gamma2", InverseFocalScore(2.0), detached_fixed_point, 1e-6),
+    ("inverse_focal_minimiser_eta0.8_gamma1", InverseFocalScore(1.0), 1e-6),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "score", "function", "tolerance"), STORED)
-def test_stored_minimisers_and_fixed_points(vectors, name: str, score, function, tolerance: float) -> None:
-    case = vectors[name]
-    eta = case["inputs"]["eta"]
-    found = function(score, torch.tensor([[eta, 1 - eta]], dtype=torch.float64).log()).exp()[0, 0].item()
-    assert found == pytest.approx(case["expected"]["q_star"], abs=tolerance)
+@pytest.mark.parametrize(("name", "score", "tolerance"), STORED)
+def test_stored_minimisers(vectors, name: str, score, tolerance: float) -> None:
+    eta = vectors[name]["inputs"]["eta"]
+    found = inverse_calibration_map(score, torch.tensor([[eta, 1 - eta]], dtype=torch.float64).log()).exp()
+    assert found[0, 0].item() == pytest.approx(vectors[name]["expected"]["q_star"], abs=tolerance)
 
 
 @pytest.mark.parametrize("score", [*IN_RANGE, FocalScore(-0.999), FocalScore(40.0)], ids=repr)
@@ -121,16 +116,6 @@ def test_the_expected_proper_part_is_least_at_the_truth(score: TrueClassScore) -
         noise = scale * torch.randn(20, 7, dtype=torch.float64, generator=generator)
         moved = torch.log_softmax(eta.log() + noise, dim=1)
         assert bool(((eta * proper_part(score, moved)).sum(dim=1) > risk.detach()).all())
-
-
-@pytest.mark.parametrize("gamma", [0.0, 0.5, 5.0])
-def test_detached_in_two_classes_is_temperature_scaling(gamma: float) -> None:
-    s = torch.linspace(-100, 100, 41, dtype=torch.float64)
-    log_eta = torch.log_softmax(torch.stack([s, torch.zeros_like(s)], dim=1), dim=1)
-    found = detached_fixed_point(FocalScore(gamma), log_eta)
-    torch.testing.assert_close(found, torch.log_softmax(log_eta / (gamma + 1), dim=1), atol=1e-12, rtol=1e-12)
-    certain = torch.tensor([[0.0, -math.inf]], dtype=torch.float64)
-    assert detached_fixed_point(FocalScore(gamma), certain).exp().tolist() == [[1.0, 0.0]]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

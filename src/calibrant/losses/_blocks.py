@@ -18,7 +18,6 @@ from calibrant._core.log_pairs import finite_floor
 from calibrant._core.numerics import is_transformed, row_chunks, softmax_into
 
 SMALL = 1 << 16  # below this many logits, dispatch dominates the cost, and fewer operations are faster
-_BLOCK = 16
 _LEAST_P = 1e-30  # below it a float32 probability is subnormal or 0, so −log p is computed from the logits
 _LOG_OF_ZERO = -1e4  # its exponential is 0, and 0 times it is 0, where 0 times −inf is NaN
 
@@ -204,22 +203,8 @@ def _is_followed(logits: Tensor) -> bool:
 
 def confidence_of(logits: Tensor) -> tuple[Tensor, Tensor]:
     """Return the largest probability (N,), with its gradient, and its class (N,), the first of equal ones."""
-    predicted = argmax(logits.detach())
+    predicted = logits.detach().argmax(dim=1)
     return torch.exp(-row_nll(logits, predicted)), predicted
-
-
-def argmax(logits: Tensor) -> Tensor:
-    """Return the first index (N,) of the maximum of each row; block maxima first, which vectorise better than argmax."""
-    classes = logits.shape[1]
-    blocks = classes // _BLOCK
-    if blocks < _BLOCK or logits.device.type != "cpu":
-        return logits.argmax(dim=1)
-    tops = logits[:, : blocks * _BLOCK].reshape(-1, blocks, _BLOCK).amax(dim=2)
-    if classes % _BLOCK:
-        tops = torch.cat([tops, logits[:, blocks * _BLOCK :].amax(dim=1, keepdim=True)], dim=1)
-    start = tops.argmax(dim=1, keepdim=True) * _BLOCK
-    index = (start + torch.arange(_BLOCK, device=logits.device)).clamp_max(classes - 1)
-    return index.gather(1, logits.gather(1, index).argmax(dim=1, keepdim=True))[:, 0]
 
 
 def exact_log_probs(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -76,7 +76,14 @@ class BinaryLoss(nn.Module, ABC):
         Raises:
             InputError: If shapes do not fit, or, run eagerly on the CPU, a label has another value.
         """
-        check_binary_pair(logits, labels)
+        if labels.shape != logits.shape:
+            one_class = labels.shape == logits.shape[:-1] and not labels.is_floating_point()
+            remedy = "use FocalLoss or the like for one class per row" if one_class else "pass one label per logit"
+            raise refuse(f"labels of the logits' shape {tuple(logits.shape)}", f"shape {tuple(labels.shape)}", remedy)
+        wrong = labels[~((labels == MISSING) | ((labels >= 0) & (labels <= 1)))] if can_be_read(labels) else ()
+        if len(wrong):
+            expected = "labels 1 and 0, or targets in [0, 1], and -1 where missing"
+            raise refuse(expected, f"{wrong[0].item():g}", "code missing labels as -1")
         known = labels >= 0
         # anything may stand at a missing label; 0 keeps the gradient of the term that is masked below finite
         z = torch.where(known, promoted(logits), 0)
@@ -104,19 +111,6 @@ class BinaryLoss(nn.Module, ABC):
         return self.outcome_loss(F.logsigmoid(signed), F.logsigmoid(-signed))
 
 
-def check_binary_pair(logits: Tensor, labels: Tensor) -> None:
-    """Raise ``InputError`` unless multi-label logits and labels have one shape and the labels valid values."""
-    if labels.shape != logits.shape:
-        one_class = labels.shape == logits.shape[:-1] and not labels.is_floating_point()
-        remedy = "use FocalLoss or the like for one class per row" if one_class else "pass one label per logit"
-        raise refuse(f"labels of the logits' shape {tuple(logits.shape)}", f"shape {tuple(labels.shape)}", remedy)
-    if can_be_read(labels):
-        wrong = labels[~((labels == MISSING) | ((labels >= 0) & (labels <= 1)))]
-        if len(wrong):
-            expected = "labels 1 and 0, or targets in [0, 1], and -1 where missing"
-            raise refuse(expected, f"{wrong[0].item():g}", "code missing labels as -1")
-
-
 class BinaryCrossEntropyLoss(BinaryLoss):
     """Binary cross-entropy of each label: ``torch.nn.BCEWithLogitsLoss`` with support for missing labels (-1).
 
@@ -142,10 +136,10 @@ class BinaryFocalLoss(BinaryLoss):
 
     Args:
         gamma: γ ≥ 0; 0 is binary cross-entropy.
-        pos_weight: (L,) or () weight of the positive terms, or None.
         alpha: α in [0, 1] of Lin et al.: positive terms have the weight α (times ``pos_weight``), all others 1 − α. None gives
             both the weight 1.
         detach_weight: Treat (1 − p)^γ as a constant in the gradient.
+        pos_weight: (L,) or () weight of the positive terms, or None.
         reduction: ``"mean"`` over the known labels, ``"sum"`` or ``"none"``.
 
     Examples:
@@ -160,13 +154,12 @@ class BinaryFocalLoss(BinaryLoss):
     def __init__(
         self,
         gamma: float,
-        pos_weight: Tensor | float | None = None,
         *,
         alpha: float | None = None,
         detach_weight: bool = False,
-        reduction: Reduction = "mean",
+        **options: Unpack[BinaryOptions],
     ) -> None:
-        super().__init__(pos_weight=pos_weight, reduction=reduction)
+        super().__init__(**options)
         self.gamma = check_number(gamma, name="gamma", low=0)
         self.alpha = None if alpha is None else check_number(alpha, name="alpha", low=0, high=1)
         self.detach_weight = detach_weight
@@ -199,12 +192,7 @@ class BinaryLabelSmoothingLoss(BinaryLoss):
         Müller et al. 2019, When Does Label Smoothing Help?
     """
 
-    def __init__(
-        self,
-        smoothing: float,
-        spread: Spread = "all",
-        **options: Unpack[BinaryOptions],
-    ) -> None:
+    def __init__(self, smoothing: float, spread: Spread = "all", **options: Unpack[BinaryOptions]) -> None:
         super().__init__(**options)
         self.smoothing = check_number(smoothing, name="smoothing", low=0, high=1, open_high=True)
         self.spread = check_choice(spread, name="spread", choices=get_args(Spread))

@@ -58,12 +58,7 @@ class LabelSmoothingLoss(RowLoss):
         tensor(0.3269)
     """
 
-    def __init__(
-        self,
-        smoothing: float,
-        spread: Spread = "all",
-        **options: Unpack[LossOptions],
-    ) -> None:
+    def __init__(self, smoothing: float, spread: Spread = "all", **options: Unpack[LossOptions]) -> None:
         super().__init__(**options)
         self.smoothing = check_number(smoothing, name="smoothing", low=-1, high=1, open_low=True, open_high=True)
         if self.smoothing < 0:

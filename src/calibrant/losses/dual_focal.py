@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from calibrant._core.check import check_number
 from calibrant._core.numerics import row_chunks
-from calibrant.losses._blocks import argmax, in_blocks, row_nll
+from calibrant.losses._blocks import in_blocks, row_nll
 from calibrant.losses.loss import LossOptions, RowLoss, true_class_log_probs
 from calibrant.scores import power_of_rest, weighted_nll
 
@@ -65,5 +65,5 @@ def class_below(logits: Tensor, labels: Tensor) -> Tensor:
 
 def _class_below(logits: Tensor, labels: Tensor) -> Tensor:
     lower = logits.masked_fill(logits >= logits.gather(1, labels[:, None]), -math.inf)
-    index = argmax(lower)
+    index = lower.argmax(dim=1)
     return torch.where(lower.gather(1, index[:, None])[:, 0] > -math.inf, index, labels)

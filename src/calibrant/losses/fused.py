@@ -69,7 +69,6 @@ class FusedLinearLoss(nn.Module):
         labels: Tensor,
         *,
         bias: Tensor | None = None,
-        sample_weight: Tensor | None = None,
     ) -> Tensor:
         """Return the reduced loss.
 
@@ -78,29 +77,23 @@ class FusedLinearLoss(nn.Module):
             weight: (K, H), its weight.
             labels: Class indices (N,) or (…,).
             bias: (K,), or None.
-            sample_weight: (N,) or (…,) weights ≥ 0 that multiply the terms, or None; a mean is divided by the sum of sample
-                weight times class weight.
 
         Returns:
             A scalar, or with ``reduction="none"`` a tensor of the labels' shape (0 at ignored places).
 
         Raises:
-            InputError: If labels or sample weights are not one per row of ``hidden``, or labels are target probabilities.
+            InputError: If labels are not one per row of ``hidden``, or are target probabilities.
         """
         shape = hidden.shape[:-1]
         if labels.shape != shape or labels.is_floating_point():
             raise refuse(f"integer labels of shape {tuple(shape)}", kind_of(labels), "pass one per row of hidden")
-        if sample_weight is not None and sample_weight.shape != shape:
-            got = f"shape {tuple(sample_weight.shape)}"
-            raise refuse(f"sample_weight of shape {tuple(shape)}", got, "pass one per row of hidden")
         rows, flat, loss = hidden.reshape(-1, hidden.shape[-1]), labels.reshape(-1).long(), self.loss
         wide = torch.promote_types(_product_dtype(rows), torch.float32)
-        factor = torch.ones_like(flat) if sample_weight is None else sample_weight.detach().reshape(-1)
-        factor = factor.to(wide)
+        factor = torch.ones((), dtype=wide, device=rows.device)
         if loss.reduction == "mean":
             kept = flat != loss.ignore_index
             own = kept if loss.weight is None else kept * loss.weight.to(wide)[torch.where(kept, flat, 0)]
-            factor = factor / (own * factor).sum()
+            factor = factor / own.sum()
         chunk_bytes = _CHUNK_BYTES if rows.device.type == "cpu" else _DEVICE_CHUNK_BYTES
         chunk = self.chunk or max(1, chunk_bytes // (4 * len(weight)))
         run = partial(_run_chunks, loss, flat, factor, chunk)
@@ -168,7 +161,7 @@ def _run_chunks(
         with torch.autocast(hidden.device.type, enabled=False), torch.set_grad_enabled(any(needed)):
             z = F.linear(hidden[rows].detach(), weight.detach(), bias if bias is None else bias.detach())
             z.requires_grad_(any(needed))
-            part = factor[rows] * loss.reduced(loss.batch(z, labels[rows]), "none")
+            part = factor * loss.reduced(loss.batch(z, labels[rows]), "none")
             terms[rows] = part.detach()
             if not any(needed):
                 continue

@@ -130,8 +130,11 @@ class Loss(nn.Module, ABC):
         clean = bool(ends) and ends[0] >= 0 and ends[1] < classes and not ends[0] <= self.ignore_index <= ends[1]
         kept = flat != self.ignore_index
         if not clean:
-            if ends:
-                check_range(flat, kept, classes=classes, ignore_index=self.ignore_index)
+            outside = (kept & ((flat < 0) | (flat >= classes))).nonzero() if ends else ()
+            if len(outside):
+                got = f"{int(flat[outside[0, 0]])} in row {int(outside[0, 0])}"
+                remedy = f"count classes from 0, and name a label to skip with ignore_index (now {self.ignore_index})"
+                raise refuse(f"labels in [0, {classes})", got, remedy)
             flat, matrix = torch.where(kept, flat, 0), without_ignored(matrix, kept)
         weights = kept.to(torch.promote_types(matrix.dtype, torch.float32))
         if self.weight is not None:
@@ -201,22 +204,16 @@ class WeightedNLL(RowLoss):
         pair = true_class_log_probs(logits, labels)
         return weighted_nll(self.sample_weight, *pair, detach_weight=self.detach_weight)
 
-    def from_nll(self, nll: Tensor, log_not_p: Tensor | None = None) -> Tensor:
+    def from_nll(self, nll: Tensor) -> Tensor:
         """Return the reduced loss from per-row cross-entropies, as a fused linear cross-entropy returns them.
 
         Class weights and ``ignore_index`` are not applied: pass only the rows to be counted.
 
         Args:
             nll: (N,) −log p_y ≥ 0, with its gradient.
-            log_not_p: (N,) log(1 − p_y), if it is known more precisely than it can be computed from ``nll``.
         """
-        if log_not_p is not None and log_not_p.shape != nll.shape:
-            raise refuse(
-                f"log_not_p of shape {tuple(nll.shape)}", f"{tuple(log_not_p.shape)}", "pass one number per row"
-            )
         # log(1 − p) is computed from exp(−nll), as precisely as the dtype represents an nll near 0
-        rest = log1mexp(-nll) if log_not_p is None else log_not_p
-        terms = weighted_nll(self.sample_weight, -nll, rest, detach_weight=self.detach_weight)
+        terms = weighted_nll(self.sample_weight, -nll, log1mexp(-nll), detach_weight=self.detach_weight)
         return reduce_rows(terms, torch.ones_like(terms), self.reduction, terms.shape)
 
 
@@ -332,10 +329,9 @@ def without_ignored(logits: Tensor, kept: Tensor) -> Tensor:
     CPU only the ignored rows are read, and in a compiled graph the replacement is fused with other operations. On an
     accelerator it would cost two passes: there an ignored row of −inf only gives NaN, as in ``torch.nn.CrossEntropyLoss``.
     """
-    if torch.compiler.is_compiling():
-        needed = True
-    else:
-        needed = can_be_read(logits) and not bool(logits.detach()[~kept].isfinite().all())
+    needed = torch.compiler.is_compiling() or (
+        can_be_read(logits) and not bool(logits.detach()[~kept].isfinite().all())
+    )
     return torch.where(kept[:, None], logits, 0) if needed else logits
 
 
@@ -376,18 +372,6 @@ def flattened(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, torch.Siz
     classes = logits.shape[axis]
     matrix = logits.movedim(axis, -1).reshape(-1, classes)
     return matrix, labels.movedim(axis, -1).reshape(-1, classes) if soft else labels.reshape(-1), shape
-
-
-def check_range(labels: Tensor, kept: Tensor, *, classes: int, ignore_index: int) -> None:
-    """Raise ``InputError`` if a label of ``labels`` (N,) that is ``kept`` (N,) lies outside [0, K)."""
-    outside = (kept & ((labels < 0) | (labels >= classes))).nonzero()
-    if len(outside):
-        row = int(outside[0, 0])
-        raise refuse(
-            f"labels in [0, {classes})",
-            f"{int(labels[row])} in row {row}",
-            f"count classes from 0, and name a label to skip with ignore_index (now {ignore_index})",
-        )
 
 
 def check_targets(targets: Tensor) -> Tensor:

@@ -57,11 +57,7 @@ class MMCELoss(BatchPenalty):
     def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> Tensor:
         """Return MMCE () of the batch."""
         confidence, predicted = confidence_of(logits)
-        correct = (predicted == labels).to(torch.float64)
-        return self.of_confidence(confidence.to(torch.float64), correct, kept.to(torch.float64))
-
-    def of_confidence(self, confidence: Tensor, correct: Tensor, kept: Tensor) -> Tensor:
-        """Return MMCE () of ``confidence`` (N,) in [0, 1] and ``correct`` (N,), 0 or 1, over the rows where ``kept`` (N,) is 1."""
+        confidence, correct, kept = (x.to(torch.float64) for x in (confidence, predicted == labels, kept))
         reference = self.normalisation == "torrvision"
         if not self.weighted:
             square = self._square(confidence, kept * (correct - confidence) / kept.sum().clamp_min(1))

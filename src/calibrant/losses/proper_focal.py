@@ -8,8 +8,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calibrant._core.check import check_number
-from calibrant._core.log_pairs import finite_floor, log_pairs
+from calibrant._core.log_pairs import log_pairs
 from calibrant.errors import InputError
+from calibrant.losses._blocks import exact_log_probs
 from calibrant.losses.loss import LossOptions, RowLoss
 from calibrant.scores import FocalScore
 from calibrant.theory import inverse_calibration_map
@@ -46,11 +47,7 @@ class ProperFocalLoss(RowLoss):
             raise InputError("torch.func cannot differentiate ProperFocalLoss; use backward() or torch.autograd.grad")
         log_p = F.log_softmax(logits.double(), dim=1)
         log_q = log_p if self.gamma == 0 else inverse_map(log_p, self.gamma)
-        index = labels[:, None]
-        own = log_q.gather(1, index)[:, 0]
-        others = finite_floor(log_q.scatter(1, index, -torch.inf))  # where all are −∞, logsumexp has no gradient
-        log_not_q = torch.logsumexp(others, dim=1)
-        terms = FocalScore(self.gamma).value(own, log_not_q)
+        terms = FocalScore(self.gamma).value(*exact_log_probs(log_q, labels))
         return terms.to(torch.promote_types(logits.dtype, torch.float32))
 
 

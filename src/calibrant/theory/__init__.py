@@ -4,7 +4,7 @@ It holds their calibration maps, proper parts and minimisers, and the papers' in
 """
 
 from calibrant.theory.bounds import EntropyBound, entropy_bound, focal_curvature, scaling_change
-from calibrant.theory.calibration_map import calibration_map, detached_fixed_point, inverse_calibration_map, proper_part
+from calibrant.theory.calibration_map import calibration_map, inverse_calibration_map, proper_part
 from calibrant.theory.focal_map import focal_logit, focal_map, gamma_from_threshold
 from calibrant.theory.minimiser import Minimum, minimiser
 from calibrant.theory.temperature_bounds import (
@@ -26,7 +26,6 @@ __all__ = [
     "TemperatureFit",
     "Validity",
     "calibration_map",
-    "detached_fixed_point",
     "entropy_bound",
     "fit_temperatures",
     "focal_curvature",

@@ -4,7 +4,6 @@ The inverse map, which is solved by bracketed Newton steps, turns the true proba
 """
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -79,13 +78,8 @@ def inverse_calibration_map(score: TrueClassScore, log_probs: Tensor) -> Tensor:
     References:
         Komisarenko & Kull 2024, Propositions 2 and 4; they tabulate the inverse instead of solving for it.
     """
-    return _inverse(score, log_probs, "the inverse calibration map")
-
-
-def _inverse(score: TrueClassScore, log_probs: Tensor, what: str) -> Tensor:
-    """Return log q (N, K) with η_j ∝ q_j / s(q_j), s the slope of ``score``; ``what`` is the name of the map in errors."""
     check_log_probs(log_probs)
-    require_map(score, what, inverse=True)
+    require_map(score, "the inverse calibration map", inverse=True)
     log_eta = log_normalise(finite_floor(log_probs.double()))
     excluded = torch.isneginf(log_probs)
     logits = torch.empty_like(log_eta)
@@ -206,53 +200,3 @@ def proper_part(score: TrueClassScore, log_probs: Tensor) -> Tensor:
     """
     log_q, log_not_q = log_pairs(inverse_calibration_map(score, log_probs.double()))
     return score.value(log_q, log_not_q).to(log_probs.dtype)
-
-
-def detached_fixed_point(score: TrueClassScore, log_probs: Tensor) -> Tensor:
-    """Return log q where training with a detached weight ends: the expected gradient of w(p_y)·(−log p_y), w constant, is 0.
-
-    There η_j ∝ q_j / w(q_j). For the focal score and two classes, the log-odds of q are exactly the true log-odds divided by
-    T = γ + 1. Training with the full gradient ends at ``inverse_calibration_map``, which is closer to the true probabilities.
-
-    Args:
-        score: φ; its weight is w(p) = φ(p) / (−log p).
-        log_probs: (N, K) natural logarithms of the true probabilities η, which may differ by up to 100.
-
-    Returns:
-        (N, K) natural logarithms of q.
-
-    Raises:
-        InputError: If rows do not exponentiate to a sum of 1.
-        RangeError: If the fixed point is not unique because q / w(q) does not increase (inverse focal with γ > 2).
-
-    Examples:
-        >>> from calibrant.scores import FocalScore
-        >>> detached_fixed_point(FocalScore(3.0), torch.tensor([[0.8, 0.2]]).log()).exp()
-        tensor([[0.5858, 0.4142]])
-
-    References:
-        Derived for this package. The public code of Wang et al. 2021 trains focal loss with a detached weight, which the
-        paper does not mention.
-    """
-    return _inverse(_Detached(score), log_probs, "the detached fixed point")
-
-
-@dataclass(frozen=True)
-class _Detached(TrueClassScore):
-    """``score`` differentiated with its weight w held constant, so that its slope is w."""
-
-    score: TrueClassScore
-
-    def value(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
-        """Return φ(p), the same as without detaching."""
-        return self.score.value(log_p, log_not_p)
-
-    def slope(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
-        """Return w(p)."""
-        return torch.exp(self.log_slope(log_p, log_not_p))
-
-    def log_slope(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
-        """Return log φ(p) − log(−log p)."""
-        tiny = torch.finfo(log_p.dtype).tiny
-        log_loss = torch.log(-log_p.clamp_max(-tiny))
-        return torch.log(self.value(log_p, log_not_p).clamp_min(tiny)) - log_loss
