@@ -1,16 +1,20 @@
 """A folder of Parquet of any size, evaluated and fitted in bounded memory, beside the time that PyArrow takes to decode it.
 
     python -m benchmarks.stream                                     # 10 million rows of 10 classes, about 2 minutes
-    python -m benchmarks.stream --rows 100000000 --fit --folder D   # 4 GB in D, about 10 minutes
+    python -m benchmarks.stream --rows 100000000 --repeats 1 --fit --ray 2 --folder D   # 4 GB in D, about 10 minutes
 
-Everything runs on one thread in one process. Decoding reads the same columns of the same files and does nothing with them;
-it takes turns with the evaluation, and medians count. Memory is the peak resident size above that after the imports.
+The first part runs on one thread in one process. Decoding reads the same columns of the same files and does nothing with them;
+it takes turns with the evaluation, and medians count. Memory is the peak resident size above that after the imports. With
+--ray, the same evaluation is done by workers of Ray, of which one is killed on the way; the figures must be equal to the bit.
 """
 
 import argparse
 import json
+import os
 import resource
+import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +27,7 @@ import pyarrow.parquet as pq
 import torch
 
 from calibrant.calibrators import TemperatureScaling
-from calibrant.scale import batches, evaluate
+from calibrant.scale import batches, evaluate, on_ray
 
 GROUP = 128_000  # rows of a row group
 FILE = 20 * GROUP
@@ -88,6 +92,35 @@ def measure(folder: Path, *, repeats: int, fit: bool) -> dict[str, Any]:
     return found
 
 
+def kill_a_worker(victims: list[int], done: threading.Event) -> None:
+    """Wait ten seconds, then kill the first process found that works on a task of Ray, and add its number to ``victims``."""
+    done.wait(10.0)
+    while not victims and not done.wait(0.2):
+        for place in Path("/proc").glob("[0-9]*/cmdline"):
+            if place.read_bytes().startswith(b"ray::_call"):
+                victims.append(int(place.parent.name))
+                os.kill(victims[0], signal.SIGKILL)
+                break
+
+
+def measure_ray(folder: Path, workers: int) -> dict[str, Any]:
+    """Evaluate through workers of Ray, killing one after ten seconds, and compare the figures with those of one process."""
+    import ray
+
+    ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False)
+    victims: list[int] = []
+    done = threading.Event()
+    killer = threading.Thread(target=kill_a_worker, args=(victims, done))
+    killer.start()
+    start = time.perf_counter()
+    found = evaluate(on_ray(folder))
+    taken = time.perf_counter() - start
+    done.set()
+    killer.join()
+    ray.shutdown()
+    return {"seconds_ray": round(taken, 2), "killed": len(victims), "ray_equals": found == evaluate(batches(folder))}
+
+
 def main() -> None:
     """Write the folder if it is empty, measure it, and print one JSON record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -95,6 +128,7 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--fit", action="store_true", help="also fit a temperature")
+    parser.add_argument("--ray", type=int, metavar="WORKERS", help="also evaluate through workers of Ray, killing one")
     parser.add_argument("--folder", type=Path, help="where the rows are written and kept; a temporary one if left out")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -108,7 +142,10 @@ def main() -> None:
             write(folder, options.rows, options.classes)
         before = peak_mib()
         found = measure(folder, repeats=options.repeats, fit=options.fit)
-        print(json.dumps(found | {"classes": options.classes, "peak_mib_beyond": peak_mib() - before}, indent=1))
+        found |= {"classes": options.classes, "peak_mib_beyond": peak_mib() - before}
+        if options.ray:
+            found |= measure_ray(folder, options.ray)
+        print(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

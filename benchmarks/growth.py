@@ -1,0 +1,145 @@
+"""How time and memory grow with the number of rows and of classes, for each kind of work.
+
+    python -m benchmarks.growth                       # everything, about 10 minutes on one core
+    python -m benchmarks.growth ece temperature --rows 1000,1000000 --classes 10,1000
+
+Rows grow at 10 classes; classes grow at 10,000 rows. Each cell runs in a process of its own on one thread. Its time is the
+shortest of up to three runs after one on few rows. Its memory is the peak resident size during the run beyond that of the data.
+An exponent is the slope of log(time), or log(memory), between the two largest sizes: 1 means that twice the size costs twice
+as much.
+"""
+
+import argparse
+import json
+import math
+import multiprocessing
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from calibrant import Predictions
+from calibrant.calibrators import (
+    AutoCalibrator,
+    HistogramBinning,
+    IsotonicCalibration,
+    StructuredMatrixScaling,
+    TemperatureScaling,
+    VectorScaling,
+)
+from calibrant.evaluate import panel
+from calibrant.losses import FocalLoss
+from calibrant.metrics import ECE, NLL, CanonicalError, ClasswiseECE, SmoothECE
+from calibrant.statistics import interval, null_band
+
+WORK: dict[str, Callable[[Predictions], object]] = {
+    "nll": NLL(),
+    "ece": ECE(),
+    "classwise": ClasswiseECE(),
+    "smooth": SmoothECE(),
+    "canonical": CanonicalError(),
+    "ece interval and limit": lambda data: (interval(ECE(), data), null_band(ECE(), data)),
+    "panel": panel,
+    "focal loss": lambda data: FocalLoss(gamma=3.0)(data.logits, data.labels),
+    "temperature": lambda data: TemperatureScaling().fit(data),
+    "vector": lambda data: VectorScaling().fit(data),
+    "structured matrix": lambda data: StructuredMatrixScaling().fit(data),
+    "isotonic": lambda data: IsotonicCalibration().fit(data),
+    "histogram": lambda data: HistogramBinning().fit(data),
+    "auto": lambda data: AutoCalibrator().fit(data),
+}
+ROWS = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
+CLASSES = (2, 10, 100, 1_000, 10_000)
+FIXED_ROWS, FIXED_CLASSES = 10_000, 10
+LONG = 20.0  # seconds after which a kind of work is not tried at a larger size
+
+
+def sample(rows: int, classes: int) -> Predictions:
+    """Return over-confident logits whose labels are drawn at temperature 1.7."""
+    source = torch.Generator().manual_seed(0)
+    logits = torch.empty(rows, classes).normal_(0, 4, generator=source)
+    labels = torch.empty(rows, dtype=torch.int64)
+    for start in range(0, rows, 100_000):
+        part = logits[start : start + 100_000]
+        noise = torch.empty_like(part).exponential_(generator=source).log_()
+        labels[start : start + 100_000] = (part / 1.7).sub_(noise).argmax(1)
+    return Predictions.from_logits(logits, labels)
+
+
+def resident(line: str) -> float:
+    """Return a line of this process's status, such as VmHWM (the peak resident size), in MiB."""
+    status = Path("/proc/self/status").read_text().splitlines()
+    return next(int(entry.split()[1]) / 1024 for entry in status if entry.startswith(line))
+
+
+def measure(name: str, rows: int, classes: int) -> dict[str, float]:
+    """Return the seconds and the MiB of one cell; to be called in a process of its own."""
+    WORK[name](sample(300, min(classes, 10)))
+    seconds = math.inf
+    data = sample(rows, classes)
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
+    before = resident("VmRSS")
+    for _ in range(3):
+        fresh = Predictions.from_logits(data.logits, data.labels)
+        start = time.perf_counter()
+        WORK[name](fresh)
+        seconds = min(seconds, time.perf_counter() - start)
+        if seconds > 1:
+            break
+    return {"seconds": seconds, "mib": max(resident("VmHWM") - before, 0.0)}
+
+
+def slope(sizes: list[int], values: list[float], least: float) -> float | None:
+    """Return the slope between the two largest sizes on logarithmic axes, or None below ``least``."""
+    if len(sizes) < 2 or values[-1] < least:
+        return None
+    return math.log(values[-1] / max(values[-2], 1e-9)) / math.log(sizes[-1] / sizes[-2])
+
+
+def main() -> None:
+    """Measure the cells that are asked for, print each as it is ready, and the table of exponents at the end."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("work", nargs="*", metavar="WORK", help=f"all if left out: {', '.join(WORK)}")
+    parser.add_argument("--rows", default=",".join(map(str, ROWS)), help="numbers of rows, separated by commas")
+    parser.add_argument("--classes", default=",".join(map(str, CLASSES)), help="numbers of classes")
+    parser.add_argument("--record", type=Path, help="JSON file for the cells")
+    options = parser.parse_args()
+    if unknown := set(options.work) - set(WORK):
+        parser.error(f"expected some of {', '.join(WORK)}, got {', '.join(sorted(unknown))}")
+    torch.set_num_threads(1)
+    for name in ("nll", "ece", "temperature", "vector"):  # loads the compiled loops, which every process then has
+        WORK[name](sample(20_000, FIXED_CLASSES))
+    cells, table = [], []
+    fork = multiprocessing.get_context("fork")
+    for name in options.work or WORK:
+        line = [name]
+        for axis, sizes in (("rows", options.rows), ("classes", options.classes)):
+            done: list[int] = []
+            found: list[dict[str, float]] = []
+            for size in map(int, sizes.split(",")):
+                rows, classes = (size, FIXED_CLASSES) if axis == "rows" else (FIXED_ROWS, size)
+                with fork.Pool(1) as pool:
+                    found.append(pool.apply(measure, (name, rows, classes)))
+                done.append(size)
+                cells.append({"work": name, "rows": rows, "classes": classes, **found[-1]})
+                print(json.dumps(cells[-1]), flush=True)
+                if found[-1]["seconds"] > LONG:
+                    break
+            for kind, least in (("seconds", 0.01), ("mib", 30.0)):
+                value = slope(done, [one[kind] for one in found], least)
+                line.append("–" if value is None else f"{value:.2f}")
+            line += [f"{done[-1]:,}", f"{found[-1]['seconds']:.3g} s", f"{found[-1]['mib']:.0f} MiB"]
+        table.append(line)
+    print(
+        "\n| work | time by rows | memory by rows | most rows | | | time by classes | memory by classes | most classes | | |"
+    )
+    print("|" + " --- |" * 11)
+    for line in table:
+        print("| " + " | ".join(line) + " |")
+    if options.record:
+        options.record.write_text("\n".join(json.dumps(cell) for cell in cells) + "\n")
+
+
+if __name__ == "__main__":
+    main()
