@@ -444,6 +444,13 @@ def test_the_upper_end_of_a_loss_takes_the_foreseen_variance(metric: Any, weight
     assert found.high > plain.high or weighted
 
 
+def test_a_loss_that_would_outweigh_all_seen_may_not_have_happened_yet() -> None:
+    p, labels = [1 - 1e-15] * 100 + [0.7] * 200, [1] * 100 + [1] * 140 + [0] * 60
+    found = interval(NLL(), Predictions.from_binary_probs(p, labels))
+    # .99¹⁰⁰ = .37: that none of the hundred certain rows is wrong does not exclude a rate of 1 %, at 34.5 nats each
+    assert found.high > found.estimate + 0.01 * 100 / 300 * 34.5
+
+
 def test_drawn_gaps_have_the_covariance_of_the_groups_sums() -> None:
     rng = torch.Generator().manual_seed(1)
     sums = torch.randn(400, 6, generator=rng, dtype=torch.float64) @ torch.randn(

@@ -6,8 +6,8 @@ v_i e_i, and Student's t is far off: the data do not show how large the next eve
 large it can be.
 
 *Enough information.* (Σ v e)² / Σ v² e² is the number of equal events that would vary as much as those seen. The sum below it is at
-least that expected from the probabilities, since events of a size that was not seen decide the variance too. Whether an interval is
-offered does not depend on this number, only its method.
+least that expected from the probabilities, since events of a size that was not seen decide the variance too, and must not be less
+than the square of the largest possible event. Whether an interval is offered does not depend on this, only its method.
 
 *Bounds.* Events of equal size are a binomial count of x = (Σ v e)² / Σ v² e² among N rows, with Clopper and Pearson's bounds. For the
 upper one an event of the largest possible size is added to both sums, which is theirs for equal sizes and conservative for others
@@ -120,7 +120,9 @@ class MeanSums:
             return interval_from(rows.mean, rows.spread(), level=level)
         events = (rows.mean - self.least.mean) * rows.mass
         seen = events > _ROUNDING * rows.mean * rows.mass  # no event at all is too few
-        enough = seen and events**2 >= ENOUGH * float(self.excess.max())
+        squares = float(self.excess.max())
+        # if one event of the largest possible size would outweigh all that were seen, it may only not have happened yet
+        enough = seen and events**2 >= ENOUGH * squares and self.most**2 <= squares
         alike = rows.total(2) <= _ROUNDING * rows.mean**2  # equal losses have no variance
         if math.isfinite(self.most) and (alike or not enough):
             return self._bounded(self.least, level=level)
