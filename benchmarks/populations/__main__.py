@@ -36,7 +36,7 @@ def cell(promise: str, source: Population, n: int, *, replicates: int, seed: int
             found.append(PROMISES[promise](source, n, seed + at))
         except CalibrantError:
             found.append({"shown": 0.0})
-    if not any(found):
+    if not (found := [one for one in found if one]):
         return None
     shown, broken, other = (
         float(np.mean([one.get(key, 0.0) for one in found])) for key in ("shown", "broken", "other")

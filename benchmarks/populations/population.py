@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from calibrant import Predictions
 
 Floats = NDArray[np.float64]
-Sizes = Callable[[np.random.Generator], int]
+Sizes = Callable[[np.random.Generator, int], list[int]]
 BINS = 15
 
 
@@ -24,17 +24,21 @@ class Population:
         p: Probabilities of the model.
         truth: Probabilities of the labels.
         mass: Frequency of each kind, summing to 1.
-        group_size: Draws the number of rows of a group. In half of the groups the decision is right less often, in the other
-            half more often, by the same amount, so that the population's truth is unchanged.
+        group_sizes: Draws the sizes of the groups of n rows. In half of the groups the decision is right less often, in the
+            other half more often, by the same amount, so that the population's truth is unchanged.
         weight: (M, 2): a row's sampling weight is one of two, equally likely; every figure is weighted.
+        later: (T, M): masses of later batches, in turn. The scores move, and labels given the scores do not.
+        new: (M, K): probabilities of another model, which is to replace this one.
     """
 
     name: str
     p: Floats
     truth: Floats
     mass: Floats
-    group_size: Sizes | None = None
+    group_sizes: Sizes | None = None
     weight: Floats | None = None
+    later: Floats | None = None
+    new: Floats | None = None
 
     @cached_property
     def predicted(self) -> NDArray[np.int64]:
@@ -55,7 +59,7 @@ class Population:
     @property
     def independent(self) -> bool:
         """Whether rows are drawn independently and count alike."""
-        return self.group_size is None and self.weight is None
+        return self.group_sizes is None and self.weight is None
 
     @property
     def accuracy(self) -> float:
@@ -131,10 +135,8 @@ class Population:
         rng = np.random.default_rng([seed, n, len(self.name)])
         kind = rng.choice(len(self.mass), size=n, p=self.mass)
         truth, groups = self.truth[kind], None
-        if self.group_size is not None:
-            sizes = []
-            while sum(sizes) < n:
-                sizes.append(self.group_size(rng))
+        if self.group_sizes is not None:
+            sizes = self.group_sizes(rng, n)
             groups = np.repeat(np.arange(len(sizes)), sizes)[:n]
             truth = truth + self._group_shift(kind, groups, rng)
         level = truth.cumsum(axis=1)

@@ -1,6 +1,6 @@
 """The registry: each population stands for one mechanism that a method could fail on."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -85,8 +85,36 @@ def _spread(low: float, high: float, count: int = 200) -> Floats:
     return low + (high - low) * (np.arange(count) + 0.5) / count
 
 
+def _until_full(size: Callable[[np.random.Generator], int]) -> Sizes:
+    """Return sizes that ``size`` draws one by one until all rows have a group."""
+
+    def sizes(rng: np.random.Generator, n: int) -> list[int]:
+        found: list[int] = []
+        while sum(found) < n:
+            found.append(size(rng))
+        return found
+
+    return sizes
+
+
 def _lognormal(median: float, sd: float) -> Sizes:
-    return lambda rng: max(1, round(median * float(np.exp(sd * rng.standard_normal()))))
+    return _until_full(lambda rng: max(1, round(median * float(np.exp(sd * rng.standard_normal())))))
+
+
+def _one_large(share: float, others: int = 1) -> Sizes:
+    """Return one group with a ``share`` of the rows, beside groups of ``others`` rows."""
+    return lambda rng, n: [round(share * n)] + [others] * -(-n // others)
+
+
+def _broken_stick(count: float) -> Sizes:
+    """Return groups that each take a random part of the rows that are left, worth about ``count`` groups of equal size."""
+
+    def sizes(rng: np.random.Generator, n: int) -> list[int]:
+        parts = rng.beta(1, count, size=400)
+        left = np.concatenate([[1.0], np.cumprod(1 - parts)[:-1]])
+        return [max(1, round(n * part)) for part in parts * left] + [1] * n
+
+    return sizes
 
 
 def _point_masses() -> Iterator[Population]:
@@ -141,15 +169,22 @@ def _mechanisms() -> Iterator[Population]:
 def _grouped() -> Iterator[Population]:
     base = binary("", _spread(0.6, 0.95, 60), _spread(0.6, 0.95, 60) - 0.05)
     sizes: dict[str, Sizes] = {
-        "equal groups of 20": lambda rng: 20,
+        "equal groups of 20": _until_full(lambda rng: 20),
         "lognormal groups, sd 1": _lognormal(20, 1.0),
         "lognormal groups, sd 1.5": _lognormal(12, 1.5),
-        "Pareto groups, index 1.5": lambda rng: round(7 * (1 + float(rng.pareto(1.5)))),
-        "Pareto groups, index 3": lambda rng: round(14 * (1 + float(rng.pareto(3)))),
-        "pairs and groups of 100": lambda rng: int(rng.choice([2, 100], p=[0.8, 0.2])),
+        "Pareto groups, index 1.5": _until_full(lambda rng: round(7 * (1 + float(rng.pareto(1.5))))),
+        "Pareto groups, index 3": _until_full(lambda rng: round(14 * (1 + float(rng.pareto(3))))),
+        "pairs and groups of 100": _until_full(lambda rng: int(rng.choice([2, 100], p=[0.8, 0.2]))),
+        "one group of 5 % of the rows": _one_large(0.05),
+        "one group of 20 % of the rows": _one_large(0.2),
+        "one group of 30 % of the rows": _one_large(0.3),
+        "a stick broken into 20": _broken_stick(20),
+        "40 hospitals, sizes as 1/k": lambda rng, n: [max(1, round(n / 4.2785 / k)) for k in range(1, 41)] + [1] * 40,
     }
     for name, size in sizes.items():
-        yield replace(base, name=name, group_size=size)
+        yield replace(base, name=name, group_sizes=size)
+    nearly = binary("pairs beside one group of 10 %, accuracy .99", _spread(0.9, 0.999, 60), 0.99)
+    yield replace(nearly, group_sizes=_one_large(0.1, 2))
 
 
 def _weighted() -> Iterator[Population]:
@@ -218,7 +253,7 @@ def _unread() -> Iterator[Population]:
     mass = np.append(np.full(20, 0.97 / 20), 0.03 * zipf / zipf.sum())
     yield Population("50 classes, one in .97, rare twins swapped", np.concatenate([main, rare]), twins, mass)
     users = binary("Zipf users up to 2000 rows, accuracy .97", _spread(0.9, 0.999, 60), 0.97)
-    yield replace(users, group_size=lambda rng: min(2000, int(rng.zipf(1.7))))
+    yield replace(users, group_sizes=_until_full(lambda rng: min(2000, int(rng.zipf(1.7)))))
     audit = binary(
         "audit: .3 % errors weigh 100, 15 % weigh 1", [0.99, 0.6, 0.75, 0.9], [0.997, 0.8, 0.85, 0.9], [3, 2, 3, 2]
     )
@@ -233,4 +268,148 @@ def _unread() -> Iterator[Population]:
     yield binary("95 % at .5 exactly, 5 % at .99, right .997", [0.5, 0.99], [0.5, 0.997], [95, 5])
 
 
-POPULATIONS = (*_point_masses(), *_spreads(), *_mechanisms(), *_grouped(), *_weighted(), *_by_chance(), *_unread())
+def _tilted(source: Population, accuracy: float) -> Floats:
+    """Return masses (M,) ∝ mass · exp(t confidence) with which the decision is right with probability ``accuracy``."""
+    low, high = -200.0, 200.0
+    top = source.p.max(axis=1)
+    for _ in range(80):
+        tilt = (low + high) / 2
+        mass = source.mass * np.exp(tilt * (top - (1 if tilt > 0 else 0)))
+        mass /= mass.sum()
+        low, high = (tilt, high) if mass @ source.right < accuracy else (low, tilt)
+    return mass
+
+
+def _moving() -> Iterator[Population]:
+    """Yield populations whose scores move while the labels given the scores stay as they were."""
+    top = _spread(0.5, 0.999)
+    curve = binary("", top, top - 0.08 * np.sin(2 * np.pi * (top - 0.5)))
+    easy, hard = _tilted(curve, 0.87), _tilted(curve, 0.6)
+    yield replace(curve, name="scores move, accuracy .87 to .60", mass=easy, later=hard[None])
+    ten = mechanism(10, 0.77, "over-confident")
+    yield replace(ten, name="scores move, accuracy .77 to .72", later=_tilted(ten, 0.72)[None])
+    yield replace(curve, name="easy and hard batches in turn", mass=(easy + hard) / 2, later=np.stack([easy, hard]))
+    # three decided classes: over-confident, under-confident and calibrated, in other proportions later
+    level = np.tile(_spread(0.4, 0.98, 60), 3)
+    decided = np.repeat(np.arange(3), 60)
+    p, truth = np.repeat(((1 - level) / 2)[:, None], 3, axis=1), np.zeros((180, 3))
+    p[np.arange(180), decided] = level
+    right = level + np.array([-0.2, 0.15, 0.0])[decided] * (1 - level)
+    truth += ((1 - right) / 2)[:, None]
+    truth[np.arange(180), decided] = right
+    before, after = np.array([0.6, 0.3, 0.1])[decided] / 60, np.array([0.1, 0.2, 0.7])[decided] / 60
+    yield Population("decided classes in other proportions", p, truth, before, later=after[None])
+    drift = np.stack([_tilted(curve, goal) for goal in np.linspace(0.8, 0.96, 20)])
+    yield replace(curve, name="scores drift towards certainty", mass=drift[0], later=drift)
+    region = np.where(top < 0.6, 1.0, 0.0)
+    odd = binary("", top, np.where(top < 0.6, 0.38, top))
+    seldom, often = (
+        part * region / region.sum() + (1 - part) * (1 - region) / (1 - region).sum() for part in (0.03, 0.4)
+    )
+    yield replace(odd, name="guesses, 3 % of the reference, 40 % later", mass=seldom, later=often[None])
+    # the confidence is as before, and what it leaves goes to one other class, or to all others alike
+    sure = _spread(0.55, 0.95, 50)
+    one, alike = np.zeros((50, 6)), np.repeat(((1 - sure) / 5)[:, None], 6, axis=1)
+    one[:, 1], one[:, 2:] = 0.9 * (1 - sure), 0.025 * (1 - sure)[:, None]
+    one[:, 0] = alike[:, 0] = sure
+    both = np.concatenate([one, alike])
+    held = both**0.7 / (both**0.7).sum(axis=1, keepdims=True)
+    mostly, seldom = np.repeat([0.9, 0.1], 50) / 50, np.repeat([0.1, 0.9], 50) / 50
+    yield Population("runner-up clear, later all others alike", both, held, mostly, later=seldom[None])
+    rounded = np.arange(0.5, 1.0, 0.05)
+    few = binary("", rounded, rounded**1.3)
+    yield replace(
+        few, name="ten rounded scores, later two of them", later=np.where(np.isin(np.arange(10), [2, 8]), 0.5, 0)[None]
+    )
+
+
+def _at_edges() -> Iterator[Population]:
+    """Yield populations with probabilities on the edges of 15 bins, where the bins of a class are not those of the other."""
+    yield binary("two values, .6 on an edge", [0.6, 0.62], [0.7, 0.52])
+    votes = np.arange(6) / 5
+    yield events("votes of five trees", votes, np.array([0.04, 0.3, 0.33, 0.68, 0.7, 0.95]))
+    thirds = np.array([[0.4, 0.4, 0.2], [0.6, 0.2, 0.2], [0.2, 0.6, 0.2], [0.41, 0.39, 0.2], [0.2, 0.2, 0.6]])
+    seen = np.array([[0.5, 0.3, 0.2], [0.5, 0.3, 0.2], [0.3, 0.6, 0.1], [0.3, 0.5, 0.2], [0.2, 0.3, 0.5]])
+    yield Population("three classes in fifths", thirds, seen, np.full(5, 0.2))
+    beside = np.array([0.2, 0.2 + 1e-9, 0.8, 0.8 + 1e-9])
+    yield events("edges and values just above them", beside, np.array([0.3, 0.1, 0.9, 0.7]))
+
+
+def _saturated() -> Iterator[Population]:
+    """Yield populations in which few rows carry most of the variance of the log-loss."""
+    wide = _spread(0, 1)
+    exact = np.concatenate([[1e-15, 1 - 1e-15], wide])
+    mass = [50, 50, *np.ones(200)]
+    yield events("zeros and ones clipped at 1e-15, .993 right", exact, np.clip(exact, 0.007, 0.993), mass)
+    ordinary = _spread(0.5, 0.95)
+    sure = np.append(ordinary, 0.9999)
+    yield binary("1 % at .9999, right in half", sure, np.append(ordinary, 0.5), [*np.full(200, 0.99 / 200), 0.01])
+    low = np.append(ordinary, 1 - 1e-7)
+    yield binary("half at 1 - 1e-7, .998 right", low, np.append(ordinary, 0.998), [*np.full(200, 1 / 400), 0.5])
+    base = mechanism(10, 0.85, "calibrated")
+    lost = np.full(10, 1e-6)
+    lost[0] = 1 - 9e-6
+    truth = np.append(np.full(9, 0.03), 0.73)
+    yield Population(
+        "1 % of ten classes certain of the wrong one",
+        np.concatenate([base.p, lost[None]]),
+        np.concatenate([base.truth, truth[None]]),
+        np.append(np.full(len(base.p), 0.99 / len(base.p)), 0.01),
+    )
+    tail = np.exp(-np.geomspace(0.02, 30, 80))
+    yield events("true classes improbable to 1e-13", 1 - tail, 1 - tail**0.55, (1 + np.arange(80.0)) ** -1.5)
+
+
+def _replaced() -> Iterator[Population]:
+    """Yield populations with a new model, whose log-loss is worse by what few rows add to it."""
+    top = _spread(0.5, 0.95)
+    row = np.append(np.full(200, (1 - 1 / 300) / 200), 1 / 300)
+    base = binary("", np.append(top, 0.7), np.append(top, 0.6), row)
+
+    def with_top(new: Floats) -> Floats:
+        return np.stack([1 - new, new], 1)
+
+    yield replace(base, name="new model saturates on one row in 300", new=with_top(np.append(top, 1 - 1e-6)))
+    logit = np.log(top / (1 - top))
+    sharper = 1 / (1 + np.exp(-1.1 * logit))
+    over = replace(base, truth=np.stack([1 - np.append(sharper, 0.6), np.append(sharper, 0.6)], 1))
+    yield replace(over, name="new model better but for one row in 300", new=with_top(np.append(sharper, 1 - 1e-9)))
+    ten = mechanism(10, 0.97, "calibrated")
+    yield replace(ten, name="new model of temperature .3", new=_softmax(np.log(ten.p.clip(1e-300)) / 0.3))
+    twins = mechanism(10, 0.9, "calibrated")
+    swapped = twins.p.copy()
+    swapped[::100] = swapped[::100][:, [1, 0, 3, 2, 5, 4, 7, 6, 9, 8]].clip(1e-4)
+    yield replace(
+        twins, name="new model swaps classes in one row in 100", new=swapped / swapped.sum(axis=1, keepdims=True)
+    )
+
+
+def _absent() -> Iterator[Population]:
+    """Yield populations whose model expects labels of classes that never occur, and one where they are only rare."""
+    base = mechanism(6, 0.75, "over-confident")
+    never = base.truth * np.array([1, 1, 1, 1, 0, 0])
+    yield replace(base, name="last two of six classes never occur", truth=never / never.sum(axis=1, keepdims=True))
+    merged = base.truth.copy()
+    merged[:, 4] += merged[:, 3]
+    merged[:, 3] = 0
+    yield replace(base, name="one class renamed to another", truth=merged)
+    thirty = mechanism(30, 0.8, "calibrated")
+    third = thirty.truth * (np.arange(30) % 3 > 0)
+    yield replace(thirty, name="ten of thirty classes never occur", truth=third / third.sum(axis=1, keepdims=True))
+    sure = base.truth.copy()
+    sure[:, 5] = 0
+    sure /= sure.sum(axis=1, keepdims=True)
+    p = np.concatenate([sure, np.tile([0.02, 0.02, 0.02, 0.02, 0.02, 0.9], (20, 1))])
+    truth = np.concatenate([sure, np.tile([0.5, 0.2, 0.1, 0.1, 0.1, 0.0], (20, 1))])
+    yield Population(
+        "a class that never occurs, certain in 5 %",
+        p.clip(1e-6),
+        truth,
+        np.append(np.full(400, 0.95 / 400), np.full(20, 0.05 / 20)),
+    )
+
+
+POPULATIONS = (
+    *(*_point_masses(), *_spreads(), *_mechanisms(), *_grouped(), *_weighted(), *_by_chance(), *_unread()),
+    *(*_moving(), *_at_edges(), *_saturated(), *_replaced(), *_absent()),
+)
