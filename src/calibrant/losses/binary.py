@@ -80,8 +80,7 @@ class BinaryLoss(nn.Module, ABC):
             one_class = labels.shape == logits.shape[:-1] and not labels.is_floating_point()
             remedy = "use FocalLoss or the like for one class per row" if one_class else "pass one label per logit"
             raise refuse(f"labels of the logits' shape {tuple(logits.shape)}", f"shape {tuple(labels.shape)}", remedy)
-        wrong = labels[~((labels == MISSING) | ((labels >= 0) & (labels <= 1)))] if can_be_read(labels) else ()
-        if len(wrong):
+        if can_be_read(labels) and len(wrong := labels[~((labels == MISSING) | ((labels >= 0) & (labels <= 1)))]):
             expected = "labels 1 and 0, or targets in [0, 1], and -1 where missing"
             raise refuse(expected, f"{wrong[0].item():g}", "code missing labels as -1")
         known = labels >= 0

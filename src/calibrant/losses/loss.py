@@ -130,8 +130,7 @@ class Loss(nn.Module, ABC):
         clean = bool(ends) and ends[0] >= 0 and ends[1] < classes and not ends[0] <= self.ignore_index <= ends[1]
         kept = flat != self.ignore_index
         if not clean:
-            outside = (kept & ((flat < 0) | (flat >= classes))).nonzero() if ends else ()
-            if len(outside):
+            if ends and len(outside := (kept & ((flat < 0) | (flat >= classes))).nonzero()):
                 got = f"{int(flat[outside[0, 0]])} in row {int(outside[0, 0])}"
                 remedy = f"count classes from 0, and name a label to skip with ignore_index (now {self.ignore_index})"
                 raise refuse(f"labels in [0, {classes})", got, remedy)
