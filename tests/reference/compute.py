@@ -18,11 +18,13 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from tests import makers
 from torch import Tensor
 from typer.testing import CliRunner
 
@@ -31,7 +33,6 @@ from calibrant import (
     Predictions,
     calibrators,
     evaluate,
-    functional,
     losses,
     metrics,
     scores,
@@ -46,52 +47,6 @@ DATA = Path(__file__).parent / "data"
 Entry = tuple[str, Callable[[], Any]]
 Family = Callable[[], Iterator[Entry]]
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
-
-# --- What is named otherwise once an interface changes: here and nowhere else -------------------------------------
-
-
-def weighted(logits: Any, labels: Any, weights: Any, **columns: Any) -> Predictions:
-    """Return predictions whose rows stand for as many of the population as their weights say."""
-    return Predictions.from_logits(logits, labels, weights=weights, **columns)
-
-
-def with_columns(logits: Any, labels: Any, columns: Mapping[str, Any]) -> Predictions:
-    """Return predictions with named columns beside the rows."""
-    return Predictions.from_logits(logits, labels, features=columns)
-
-
-def events(p: Any, y: Any) -> Any:
-    """Return pairs of probabilities of events and outcomes."""
-    return calibrant.Pairs.from_probs(p, y)
-
-
-def several_labels(logits: Any, labels: Any) -> Any:
-    """Return predictions of several labels per row."""
-    return calibrant.MultiLabel.from_logits(logits, labels)
-
-
-def label_panel(data: Any) -> Any:
-    """Return the panel and the table of predictions of several labels."""
-    return {"panel": evaluate.multilabel_panel(data, draws=200), "table": evaluate.label_table(data)}
-
-
-def fitted_on_columns(calibrator: Any, data: Predictions) -> Tensor:
-    """Return the answers of a calibrator that reads columns, fitted on ``data``, for its first rows."""
-    first = data[:8]
-    return calibrator.fit(data)(first.logits, first.features)
-
-
-def fused_linear_loss(loss: losses.Loss) -> Any:
-    """Return ``loss`` fused with the last linear layer."""
-    from calibrant.losses import FusedLinearLoss
-
-    return FusedLinearLoss(loss)
-
-
-def report_arguments(source: Path, target: Path) -> list[str]:
-    """Return the words of the command that writes a report's numbers."""
-    return ["report", str(source), "--format", "json", "-o", str(target)]
-
 
 # --- Data ----------------------------------------------------------------------------------------------------------
 
@@ -110,7 +65,8 @@ def population(name: str) -> Any:
     """Return one of the synthetic populations of ``POPULATIONS``."""
     if name == "weights":
         logits, labels, rng = drawn(400, 4, seed=1)
-        return weighted(logits, labels, np.round(rng.gamma(2.0, 0.5, size=400), 3) + 0.05)
+        weights = np.round(rng.gamma(2.0, 0.5, size=400), 3) + 0.05
+        return Predictions.from_logits(logits, labels, weights=weights)
     if name == "groups":
         logits, labels, rng = drawn(420, 3, seed=2)
         groups = rng.randint(0, 40, size=420)
@@ -132,7 +88,7 @@ def population(name: str) -> Any:
     logits, _, rng = drawn(350, 5, seed=6, spread=1.5)
     labels = (rng.random_sample((350, 5)) < 1 / (1 + np.exp(-0.7 * logits))).astype(np.int64)
     labels[rng.random_sample((350, 5)) < 0.05] = -1
-    return several_labels(logits, labels)
+    return calibrant.MultiLabel.from_logits(logits, labels)
 
 
 POPULATIONS = ("weights", "groups", "thousand", "zeros", "two", "labels")
@@ -146,33 +102,13 @@ def example(name: str, split: str, rows: int) -> Predictions:
 
 # --- Losses --------------------------------------------------------------------------------------------------------
 
-LOSSES: dict[str, Callable[..., Any]] = {
-    "CrossEntropyLoss": losses.CrossEntropyLoss,
-    "LabelSmoothingLoss": lambda **o: losses.LabelSmoothingLoss(0.1, **o),
+LOSSES: dict[str, Callable[..., Any]] = {name: partial(makers.make, name) for name in makers.NAMES} | {
     "LabelSmoothingLoss-others": lambda **o: losses.LabelSmoothingLoss(0.1, "others", **o),
-    "BrierLoss": losses.BrierLoss,
     "FocalLoss": lambda **o: losses.FocalLoss(3.0, **o),
     "FocalLoss-half": lambda **o: losses.FocalLoss(0.5, **o),
     "FocalLoss-detached": lambda **o: losses.FocalLoss(2.0, detach_weight=True, **o),
-    "InverseFocalLoss": lambda **o: losses.InverseFocalLoss(2.0, **o),
-    "ScheduledFocalLoss": lambda **o: losses.ScheduledFocalLoss((5.0, 3.0), (1,), **o),
-    "SampleDependentFocalLoss": losses.SampleDependentFocalLoss,
-    "FocalCalibrationLoss": losses.FocalCalibrationLoss,
-    "ProperFocalLoss": lambda **o: losses.ProperFocalLoss(3.0, **o),
-    "DualFocalLoss": losses.DualFocalLoss,
-    "BSCELoss": losses.BSCELoss,
-    "AURCLoss": lambda **o: losses.AURCLoss(0.4, **o),
     "AdaFocalLoss": lambda **o: updated_adafocal(**o),
-    "ACLSLoss": lambda **o: losses.ACLSLoss(0.1, margin=1.0, **o),
-    "EntropyRegularizedLoss": lambda **o: losses.EntropyRegularizedLoss(0.1, **o),
-    "LpNormLoss": lambda **o: losses.LpNormLoss(0.01, 2.0, **o),
-    "MarginLabelSmoothingLoss": lambda **o: losses.MarginLabelSmoothingLoss(0.1, margin=1.0, **o),
-    "MDCALoss": losses.MDCALoss,
-    "MMCELoss": losses.MMCELoss,
-    "SoftBinnedECELoss": losses.SoftBinnedECELoss,
-    "Weighted": lambda **o: losses.Weighted((1.0, losses.BrierLoss(**o)), (0.5, losses.FocalLoss(2.0, **o))),
 }
-SOFT = ("CrossEntropyLoss", "LabelSmoothingLoss", "BrierLoss", "FocalLoss")
 OF_LABELS: dict[str, Callable[..., Any]] = {
     "BinaryCrossEntropyLoss": losses.BinaryCrossEntropyLoss,
     "BinaryFocalLoss": lambda **o: losses.BinaryFocalLoss(2.0, **o),
@@ -213,7 +149,7 @@ def loss_entries() -> Iterator[Entry]:
     for name, make in LOSSES.items():
         yield f"losses/{name}/options", lambda m=make: value_and_gradient(m(**options), logits, kept)
     targets = torch.softmax(logits.flip(0) / 50, dim=1)
-    for name in SOFT:
+    for name in makers.SOFT[:-1]:
         yield f"losses/{name}/soft", lambda n=name: value_and_gradient(LOSSES[n](), logits, targets)
     binary, truth = logits[:, :3] / 3, (logits[:, :3] > 1).long()
     truth[2, 1] = -1
@@ -227,11 +163,11 @@ def loss_entries() -> Iterator[Entry]:
     )
     hidden, weight = logits[:, :4] / 100, logits.T[:, :4].clamp(-3, 3)
     for name in ("CrossEntropyLoss", "FocalLoss"):
-        yield f"losses/{name}/fused", lambda n=name: fused_linear_loss(LOSSES[n]())(hidden, weight, labels)
+        yield f"losses/{name}/fused", lambda n=name: losses.FusedLinearLoss(LOSSES[n]())(hidden, weight, labels)
     yield "losses/AdaFocalLoss/gammas", lambda: updated_adafocal().gammas
 
 
-# --- Theory, scores, binning, functions -----------------------------------------------------------------------------
+# --- Theory, scores, binning -----------------------------------------------------------------------------
 
 SCORES = {
     "log": scores.LogScore(),
@@ -299,42 +235,20 @@ def binning_entries() -> Iterator[Entry]:
         yield f"binning/{name}/sums", lambda k=kind: [(t := k.table(p, y)).count, t.sum_p, t.sum_y]
 
 
-def functional_entries() -> Iterator[Entry]:
-    """Yield the functions."""
-    logits, labels = loss_rows()
-    labels = labels.clamp_min(0)
-    for name in ("focal_loss", "inverse_focal_loss", "brier_loss", "ece", "ace", "nll", "brier", "accuracy"):
-        yield f"functional/{name}", lambda n=name: getattr(functional, n)(logits, labels)
-    yield "functional/label_smoothing_loss", lambda: functional.label_smoothing_loss(logits, labels, smoothing=0.1)
-    yield "functional/temperature_scale", lambda: functional.temperature_scale(logits, 2.0)
-    yield "functional/focal_calibration_map", lambda: functional.focal_calibration_map(logits[:3], 2.0)
-
-
 # --- Metrics -------------------------------------------------------------------------------------------------------
 
 METRICS: dict[str, metrics.Metric] = {
-    "Accuracy": metrics.Accuracy(),
-    "Error": metrics.Error(),
-    "NLL": metrics.NLL(),
-    "Brier": metrics.Brier(),
-    "ECE": metrics.ECE(),
+    name: getattr(metrics, name)()
+    for name in (
+        "Accuracy", "Error", "NLL", "Brier", "ECE", "MCE", "ACE", "ClasswiseECE", "TopLabelECE", "DebiasedECE", "SmoothECE",
+        "KSError", "CanonicalError", "AURC", "RefinementLoss", "CalibrationLoss", "Entropy",
+    )
+} | {
     "ECE-mass": metrics.ECE(EqualMass(15)),
     "ECE-papers": metrics.ECE(EqualMass(15, ties="interpolated")),
     "ECE-10": metrics.ECE(EqualWidth(10)),
-    "MCE": metrics.MCE(),
-    "ACE": metrics.ACE(),
-    "ClasswiseECE": metrics.ClasswiseECE(),
-    "TopLabelECE": metrics.TopLabelECE(),
-    "DebiasedECE": metrics.DebiasedECE(),
-    "SmoothECE": metrics.SmoothECE(),
-    "KSError": metrics.KSError(),
-    "CanonicalError": metrics.CanonicalError(),
-    "AURC": metrics.AURC(),
-    "RefinementLoss": metrics.RefinementLoss(),
-    "CalibrationLoss": metrics.CalibrationLoss(),
     "SplitNLL": metrics.SplitNLL("correct"),
-    "Entropy": metrics.Entropy(),
-}
+}  # fmt: skip
 FEW_ROWS = ("CanonicalError",)  # its cost grows with the square of the rows
 WITH_INTERVAL = (
     "Accuracy", "Error", "NLL", "Brier", "ECE", "ECE-mass", "ECE-10", "ClasswiseECE", "TopLabelECE", "DebiasedECE", "CanonicalError"
@@ -349,7 +263,7 @@ def measured_data() -> Iterator[tuple[str, Any]]:
     for name in POPULATIONS[:-1]:
         yield name, population(name)
     two = population("two")
-    yield "events", events(two.probs[:, 1].double(), two.labels)
+    yield "events", calibrant.Pairs.from_probs(two.probs[:, 1].double(), two.labels)
 
 
 def metric_entries() -> Iterator[Entry]:
@@ -365,7 +279,10 @@ def metric_entries() -> Iterator[Entry]:
             if label in WITH_LIMIT:
                 yield f"nulls/{name}/{label}", lambda m=metric, r=rows: expected(m, r)
     labels = population("labels")
-    yield "labels", lambda: label_panel(labels)
+    yield (
+        "labels",
+        lambda: {"panel": evaluate.multilabel_panel(labels, draws=200), "table": evaluate.label_table(labels)},
+    )
     data, far = example("cifar10", "test", 500), population("weights").logits
     ood = Predictions.from_logits(torch.cat([far, far, far], dim=1)[:, :10] / 3)
     yield "metrics/ood_auroc", lambda: metrics.ood_auroc(data, ood)
@@ -395,31 +312,19 @@ def thinned(curve: Any) -> dict[str, Any]:
 # --- Calibrators ---------------------------------------------------------------------------------------------------
 
 CALIBRATORS: dict[str, Callable[[], Any]] = {
-    "TemperatureScaling": calibrators.TemperatureScaling,
+    name: getattr(calibrators, name)
+    for name in (
+        "TemperatureScaling", "FocalTemperatureScaling", "HistogramBinning", "EnsembleTemperatureScaling", "VectorScaling",
+        "MatrixScaling", "DirichletCalibration", "StructuredVectorScaling", "StructuredMatrixScaling", "PlattScaling",
+        "BetaCalibration", "IsotonicCalibration", "CentredIsotonic", "SplineCalibration", "VennAbers", "BiasScaling",
+        "KernelScaling", "PriorShift", "Identity", "AutoCalibrator",
+    )
+} | {
     "TemperatureScaling-ece": lambda: calibrators.TemperatureScaling("ece", grid="mukhoti"),
-    "FocalTemperatureScaling": calibrators.FocalTemperatureScaling,
     "FocalTemperatureScaling-line": lambda: calibrators.FocalTemperatureScaling("ece", search="line"),
     "FocalCalibration": lambda: calibrators.FocalCalibration(1.5),
-    "HistogramBinning": calibrators.HistogramBinning,
-    "EnsembleTemperatureScaling": calibrators.EnsembleTemperatureScaling,
-    "VectorScaling": calibrators.VectorScaling,
-    "MatrixScaling": calibrators.MatrixScaling,
-    "DirichletCalibration": calibrators.DirichletCalibration,
-    "StructuredVectorScaling": calibrators.StructuredVectorScaling,
-    "StructuredMatrixScaling": calibrators.StructuredMatrixScaling,
-    "PlattScaling": calibrators.PlattScaling,
-    "BetaCalibration": calibrators.BetaCalibration,
-    "IsotonicCalibration": calibrators.IsotonicCalibration,
-    "CentredIsotonic": calibrators.CentredIsotonic,
-    "SplineCalibration": calibrators.SplineCalibration,
-    "VennAbers": calibrators.VennAbers,
-    "BiasScaling": calibrators.BiasScaling,
-    "KernelScaling": calibrators.KernelScaling,
-    "PriorShift": lambda: calibrators.PriorShift(),
     "Chain": lambda: calibrators.Chain(calibrators.TemperatureScaling(), calibrators.IsotonicCalibration()),
-    "Identity": calibrators.Identity,
-    "AutoCalibrator": calibrators.AutoCalibrator,
-}
+}  # fmt: skip
 AFFINE = ("VectorScaling", "MatrixScaling")
 
 
@@ -449,12 +354,12 @@ def calibrator_entries() -> Iterator[Entry]:
         )
     logits, labels, rng = drawn(400, 3, seed=20)
     columns = {"age": rng.standard_normal(400).round(2), "site": np.array(["a", "b", "c"])[rng.randint(0, 3, size=400)]}
-    data = with_columns(logits, labels, columns)
-    for name, maker in {
-        "GroupScaling": lambda: calibrators.GroupScaling(["site"]),
-        "FeatureScaling": lambda: calibrators.FeatureScaling(["age"]),
-    }.items():
-        yield f"calibrators/columns/{name}", lambda m=maker: fitted_on_columns(m(), data).log_softmax(dim=1)
+    data = Predictions.from_logits(logits, labels, features=columns)
+    for of_columns in (calibrators.GroupScaling(["site"]), calibrators.FeatureScaling(["age"])):
+        yield (
+            f"calibrators/columns/{type(of_columns).__name__}",
+            lambda c=of_columns: c.fit(data)(data.logits[:8], data[:8].features).log_softmax(dim=1),
+        )
     of_labels = population("labels")
     yield (
         "calibrators/labels/MultiLabelCalibrator",
@@ -483,7 +388,9 @@ def evaluation_entries() -> Iterator[Entry]:
     yield "evaluate/compare", lambda: evaluate.compare(a, b)
     yield (
         "evaluate/compare-groups",
-        lambda: evaluate.compare(groups, groups.calibrated_by(scaled_on(groups), allow_fit_rows=True)),
+        lambda: evaluate.compare(
+            groups, groups.calibrated_by(calibrators.TemperatureScaling().fit(groups), allow_fit_rows=True)
+        ),
     )
     yield "evaluate/panel", lambda: list(evaluate.panel(b, draws=100))
     yield "evaluate/optimal_ece", lambda: evaluate.optimal_ece(a)
@@ -493,7 +400,7 @@ def evaluation_entries() -> Iterator[Entry]:
     yield "evaluate/cost_calibration", lambda: evaluate.cost_calibration(two, [[0.0, 1.0], [5.0, 0.0]])
     logits, labels, rng = drawn(900, 3, seed=30)
     columns = {"site": np.array(["a", "b", "c"])[rng.randint(0, 3, size=900)], "old": rng.randint(0, 2, size=900)}
-    data = with_columns(logits, labels, columns)
+    data = Predictions.from_logits(logits, labels, features=columns)
     yield "evaluate/subgroups", lambda: evaluate.subgroups(data, ["site", "old"], depth=2, draws=500)
     limits = {"ece": 0.1, "error": 0.2, "brier": 0.4}
     yield "operate/check", lambda: check(b, maximum=limits, minimum={"accuracy": 0.8}).plain()
@@ -505,11 +412,6 @@ def evaluation_entries() -> Iterator[Entry]:
     rule = thresholds([[0.0, 1.0], [5.0, 0.0]], reject=0.4)
     yield "operate/thresholds", lambda: [rule.decide(two[:20]), *ends(rule.expected_cost(two)), rule.foreseen_cost(two)]
     yield "operate/monitor", monitored
-
-
-def scaled_on(data: Predictions) -> Any:
-    """Return a temperature fitted on ``data``."""
-    return calibrators.TemperatureScaling().fit(data)
 
 
 def monitored() -> list[Any]:
@@ -561,7 +463,7 @@ def command_entries() -> Iterator[Entry]:
     def reported() -> Any:
         with tempfile.TemporaryDirectory() as folder:
             target = Path(folder) / "report.json"
-            printed(*report_arguments(predictions_file(Path(folder)), target))
+            printed("report", str(predictions_file(Path(folder))), "--format", "json", "-o", str(target))
             found = json.loads(target.read_text(encoding="utf-8"))
         return {name: found[name] for name in found if name not in ("title", "versions", "notes")}
 
@@ -605,7 +507,6 @@ FAST: Sequence[Family] = (
     loss_entries,
     theory_entries,
     binning_entries,
-    functional_entries,
     metric_entries,
     calibrator_entries,
     evaluation_entries,
