@@ -13,7 +13,7 @@ import torch
 from tests.cli.conftest import Run
 from tests.conftest import needs
 
-from calibrant.study import Claim, load_study, preflight
+from calibrant.study import Claim, build, load_study
 from calibrant.study.page import verdict_sentences
 from calibrant.study.tables import verdict_on_claim
 
@@ -185,7 +185,7 @@ def test_a_preset_is_checked_once_before_it_runs(run: Run, home: Path, monkeypat
         checked.append(study.name)
         raise KeyboardInterrupt  # no training
 
-    monkeypatch.setattr(preflight, "check_study", check)
+    monkeypatch.setattr(build, "check_study", check)
     monkeypatch.setattr("calibrant.study.run.check_study", check)
     run("study run digits", code=130)
     assert checked == ["digits"]

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.study import train, training
+from calibrant.study.build import make_model
 from calibrant.study.data import load_fold
 from calibrant.study.load import presets
 from calibrant.study.measures import Run
 from calibrant.study.recipe import Recipe
-from calibrant.study.resolve import make_model
 from calibrant.study.train import rate_factor
 
 

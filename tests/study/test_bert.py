@@ -10,10 +10,10 @@ from tests.study.samples import finish, write_texts
 
 from calibrant.errors import CalibrantError, FileFormatError, InputError
 from calibrant.study import Training
+from calibrant.study.build import make_model
 from calibrant.study.data import load_fold
 from calibrant.study.models import BertClassifier
 from calibrant.study.recipe import Recipe
-from calibrant.study.resolve import make_model
 
 pytestmark = needs("transformers")
 

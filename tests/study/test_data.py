@@ -17,14 +17,13 @@ from calibrant import Predictions
 from calibrant.errors import FileFormatError, InputError
 from calibrant.metrics import ECE, NLL, Error, ood_auroc
 from calibrant.study import Store, load_study
+from calibrant.study.build import make_model
 from calibrant.study.data import load_fold
 from calibrant.study.data._split import TensorSplit, split_rows
-from calibrant.study.data.corruptions import CORRUPTIONS
 from calibrant.study.data.images import CropAndFlip
 from calibrant.study.data.ood import KINDS, ood_splits, outside_of
 from calibrant.study.data.text import TreeSplit, parse
 from calibrant.study.measures import Measured, Run
-from calibrant.study.resolve import make_model
 from calibrant.study.run import run_study
 from calibrant.study.train import predict
 
@@ -301,7 +300,7 @@ def test_corruptions_are_those_of_cifar_10_c(severity: int) -> None:
     inside = TensorSplit(torch.from_numpy(pixels), torch.tensor([2, 0, 1]))
 
     def worse(kind: str) -> np.ndarray:
-        found = CORRUPTIONS[kind](severity=severity).of(inside, name=kind, seed=0, folder=None)
+        found = KINDS[kind](severity=severity).of(inside, name=kind, seed=0, folder=None)
         assert torch.equal(found.labels, inside.labels)
         return found.inputs.numpy()
 

@@ -10,8 +10,8 @@ from tests.study.samples import SMALL, write
 from calibrant.errors import FileFormatError, InputError
 from calibrant.losses import FocalLoss
 from calibrant.study import Training, load_study
+from calibrant.study.build import make_loss, make_model
 from calibrant.study.recipe import Recipe
-from calibrant.study.resolve import make_loss, make_model
 
 RECIPE = Recipe({"name": "digits"}, {"type": "MLP"}, {"type": "FocalLoss", "gamma": 3.0}, Training(1, 32))
 

@@ -81,7 +81,7 @@ def run(
         calibrant study run --all --scale gpu --data /folder/of/data --workers 4
     """
     from calibrant.study import Store, collect, presets
-    from calibrant.study.preflight import check_file
+    from calibrant.study.build import check_file
     from calibrant.study.record import naming
     from calibrant.study.run import reports_progress
 
@@ -340,7 +340,7 @@ def _finished(study: Study, store: Store) -> int:
 
 def _print_plan(chosen: Study, kept: Store, scale: str, how: str) -> None:
     """Print the trainings of a study and its data, and name the folders that are missing."""
-    from calibrant.study.preflight import missing_folders
+    from calibrant.study.build import missing_folders
 
     cells = list(chosen.cells())
     typer.echo(

@@ -13,6 +13,7 @@ from calibrant.binning import EqualWidth
 from calibrant.data.predictions import Predictions
 from calibrant.errors import CalibrantError, InputError
 from calibrant.metrics import ECE, ood_roc
+from calibrant.study.build import make_loss
 from calibrant.study.measures import (
     MEASURES,
     Measured,
@@ -24,7 +25,6 @@ from calibrant.study.measures import (
 )
 from calibrant.study.panels import Bars, Drawing, Line, Panel, Plot, Reliability
 from calibrant.study.recipe import FigureSpec, Study
-from calibrant.study.resolve import make_loss
 from calibrant.study.tables import grouped
 
 Groups = Mapping[str, Sequence[Measured]]  # objective → its runs, one per seed, in the order of the study

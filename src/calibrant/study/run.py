@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from calibrant.errors import FitError, InputError
-from calibrant.study.preflight import check_folders, check_study
+from calibrant.study.build import check_folders, check_study
 from calibrant.study.recipe import Cell, Recipe, Study
 from calibrant.study.store import Store
 from calibrant.study.train import training

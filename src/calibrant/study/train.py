@@ -1,21 +1,18 @@
-"""Trains one recipe, from the beginning or from a checkpoint, and makes its optimisers and learning rates."""
+"""Trains one recipe, from the beginning or from a checkpoint, and measures it over the epochs."""
 
 import hashlib
-import io
-import json
 import math
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
-from calibrant._files import error_boundary, write_whole
+from calibrant._files import atomic_write, error_boundary
 from calibrant._kernel import threads
 from calibrant.binning import EqualMass
 from calibrant.calibrators import TemperatureScaling
@@ -23,10 +20,10 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import FitError, InputError, optional
 from calibrant.losses.loss import Adaptive
 from calibrant.metrics import ECE, entropy_rows
-from calibrant.study.data import Fold, Split, load_fold
+from calibrant.study.build import make_loss, make_model, make_optimizers
+from calibrant.study.data import Split, load_fold
 from calibrant.study.measures import ORACLE, Measured, Run, ignore_bound_warnings
 from calibrant.study.recipe import Recipe, Training
-from calibrant.study.resolve import make_loss, make_model
 
 EVALUATION_BATCH = 512
 
@@ -37,57 +34,6 @@ class Scheduled(Protocol):
 
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the epoch that begins, counted from 0."""
-
-
-@dataclass
-class Progress:
-    """The state of a training besides network, optimiser and loss."""
-
-    learned: Tensor
-    epoch: int = 0
-    kept_epoch: int = 0
-    best: float | None = None
-    kept: dict[str, Tensor] | None = None
-    seconds: float = 0.0
-    uses: dict[str, int] = field(default_factory=dict)
-    trajectory: list[dict[str, Any]] = field(default_factory=list)
-
-
-@dataclass(frozen=True, eq=False)
-class Parts:
-    """The objects of a training: recipe, engine, data, network, loss and optimisers.
-
-    Args:
-        recipe: The recipe.
-        fabric: The engine, Lightning Fabric.
-        fold: The data.
-        network: The network.
-        loss: The loss.
-        model: The network as set up by the engine.
-        optimizers: The optimisers as set up by the engine.
-    """
-
-    recipe: Recipe
-    fabric: Any
-    fold: Fold
-    network: nn.Module
-    loss: nn.Module
-    model: nn.Module
-    optimizers: Sequence[Any]
-
-    @classmethod
-    def of(cls, recipe: Recipe, accelerator: str) -> "Parts":
-        """Construct all objects; this reads the data and draws the initial weights."""
-        plan = recipe.training
-        fabric = make_fabric(plan, accelerator)
-        fold = load_fold(recipe.data, seed=recipe.seed, fold=recipe.fold).to(fabric.device)
-        with _seeded(recipe.seed, fabric.device):
-            network = make_model(recipe.model, sizes=fold.sizes)
-        if plan.channels_last:
-            network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        loss = make_loss(recipe.loss, reduction=plan.reduction).to(fabric.device)
-        model, *optimizers = fabric.setup(network, *make_optimizers(network, plan))
-        return cls(recipe, fabric, fold, network, loss, model, optimizers)
 
 
 def training(recipe: Recipe, *, checkpoint: Path | None = None, accelerator: str = "auto") -> Generator[int, None, Run]:
@@ -115,42 +61,182 @@ def training(recipe: Recipe, *, checkpoint: Path | None = None, accelerator: str
     """
     plan = recipe.training
     with threads(plan.threads):
-        parts = Parts.of(recipe, accelerator)
-        fabric, fold, model = parts.fabric, parts.fold, parts.model
-        state = Progress(torch.zeros(len(fold.train), dtype=torch.int64))
+        trainer = Trainer(recipe, accelerator)
         if checkpoint is not None and checkpoint.exists():
-            state = _restore(checkpoint, parts)
+            trainer.restore(checkpoint)
+        state = trainer.state
         while state.epoch < plan.epochs:
             begun = time.perf_counter()
-            with _seeded(_mix(recipe.seed, state.epoch, "epoch"), fabric.device):
-                value = _train_epoch(parts, state)
-            state.epoch += 1
-            _after_epoch(parts, state, value)
+            trainer.train_epoch()
             state.seconds += time.perf_counter() - begun
-            due = plan.checkpoint_every and state.epoch % plan.checkpoint_every == 0
-            if checkpoint is not None and due and state.epoch < plan.epochs and fabric.is_global_zero:
-                _keep(checkpoint, parts, state)
+            due = plan.checkpoint_every and state.epoch % plan.checkpoint_every == 0 and state.epoch < plan.epochs
+            if checkpoint is not None and due and trainer.fabric.is_global_zero:
+                trainer.keep(checkpoint)
             yield state.epoch
+        return trainer.finish()
+
+
+@dataclass
+class Progress:
+    """The state of a training besides network, optimiser and loss."""
+
+    learned: Tensor
+    epoch: int = 0
+    kept_epoch: int = 0
+    best: float | None = None
+    kept: dict[str, Tensor] | None = None
+    seconds: float = 0.0
+    uses: dict[str, int] = field(default_factory=dict)
+    trajectory: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Trainer:
+    """The objects of a training, engine, data, network, loss and optimisers, and its progress.
+
+    Constructing one reads the data and draws the initial weights.
+    """
+
+    def __init__(self, recipe: Recipe, accelerator: str) -> None:
+        self.recipe, self.plan = recipe, recipe.training
+        self.fabric = make_fabric(self.plan, accelerator)
+        device = self.fabric.device
+        self.fold = load_fold(recipe.data, seed=recipe.seed, fold=recipe.fold).to(device)
+        with _seeded(recipe.seed, device):
+            self.network = make_model(recipe.model, sizes=self.fold.sizes)
+        if self.plan.channels_last:
+            self.network = self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.loss: Any = make_loss(recipe.loss, reduction=self.plan.reduction).to(device)
+        self.model, *self.optimizers = self.fabric.setup(self.network, *make_optimizers(self.network, self.plan))
+        self.state = Progress(torch.zeros(len(self.fold.train), dtype=torch.int64))
+
+    def train_epoch(self) -> None:
+        """Train one epoch, update an adaptive loss, select the epoch, and record a trajectory entry."""
+        with _seeded(_mix(self.recipe.seed, self.state.epoch, "epoch"), self.fabric.device):
+            value = self._train_batches()
+        self.state.epoch += 1
+        self._after_epoch(value)
+
+    def _train_batches(self) -> float:
+        """Train on every batch, with the updates of an adaptive loss that fall between them, and return the mean loss."""
+        plan, fabric, epoch, seed = self.plan, self.fabric, self.state.epoch, self.recipe.seed
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = group["initial_lr"] * rate_factor(plan, epoch)
+        if isinstance(self.loss, Scheduled):
+            self.loss.set_epoch(epoch)
+        count = len(self.fold.train)
+        order = torch.randperm(count, generator=torch.Generator().manual_seed(_mix(seed, epoch, "order")))
+        draws = torch.Generator(fabric.device).manual_seed(_mix(seed, epoch, f"augment {fabric.global_rank}"))
+        total, steps = torch.zeros((), device=fabric.device), 0
+        self.model.train()
+        for rows in order.to(fabric.device).split(plan.batch):
+            if len(rows) < fabric.world_size or (plan.drop_last and len(rows) < plan.batch):
+                continue
+            own = rows[fabric.global_rank :: fabric.world_size]
+            inputs, labels = self.fold.train.batch(own, training=True)
+            if self.fold.augment is not None:
+                inputs = self.fold.augment(inputs, draws)
+            value = self.loss(self.model(inputs), labels) * plan.loss_factor
+            if fabric.world_size > 1:  # scaled so that DDP's average over devices is the loss of the whole batch
+                fraction = len(own) / len(rows) if plan.reduction == "mean" else 1.0
+                value = value * (fraction * fabric.world_size)
+            for optimizer in self.optimizers:
+                optimizer.zero_grad(set_to_none=True)
+            fabric.backward(value)
+            if plan.clip is not None:
+                fabric.clip_gradients(self.model, self.optimizers[0], max_norm=plan.clip, error_if_nonfinite=False)
+            for optimizer in self.optimizers:
+                optimizer.step()
+            total, steps = total + value.detach(), steps + 1
+            if isinstance(self.loss, Adaptive) and plan.update_every and steps % plan.update_every == 0:
+                self._adapt(predict(self.model, self.fold.validation))
+        if not steps:
+            got = f"{count} samples for batch = {plan.batch}"
+            raise InputError("at least one whole batch per epoch", got, "lower batch, or leave drop_last out")
+        mean = float(total) / steps
+        if not math.isfinite(mean):
+            got = f"{mean} in epoch {epoch + 1} of {self.recipe.loss}"
+            raise FitError("a finite loss", got, "lower the learning rate")
+        return mean
+
+    def _after_epoch(self, value: float) -> None:
+        """Update an adaptive loss, select the epoch, and record a trajectory entry, the only use of test samples."""
+        plan, fold, state = self.plan, self.fold, self.state
+        measured = state.epoch % plan.measure_every == 0 or state.epoch == plan.epochs
+        adapts = isinstance(self.loss, Adaptive) and not plan.update_every
+        if not (measured or adapts or plan.select != "last"):
+            return
+        validation = predict(self.model, fold.validation)
+        if adapts:
+            self._adapt(validation)
+        if plan.select != "last":
+            state.uses["choose the epoch"] = state.uses.get("choose the epoch", 0) + 1
+            if plan.select == "accuracy":
+                figure = float((~validation.correct).double().mean())
+            else:  # refine, then calibrate: the log-loss that is left after the best temperature
+                best = temperature_of_epoch(validation)
+                figure = float(validation.calibrated_by(best, allow_fit_rows=True).nll.mean())
+            if state.best is None or figure < state.best:
+                state.best, state.kept_epoch = figure, state.epoch
+                state.kept = {name: tensor.detach().clone() for name, tensor in self.network.state_dict().items()}
+        if measured:
+            train = predict(self.model, fold.train)
+            state.learned = learned_since(state.learned, train.correct, epoch=state.epoch)
+            splits = {"train": train, "validation": validation, "test": predict(self.model, fold.test)}
+            figures = trajectory_entry(splits, model=self.network, loss=self.loss)
+            state.trajectory.append({"epoch": state.epoch, "loss": value, **figures})
+
+    def _adapt(self, validation: Predictions) -> None:
+        """Update an adaptive loss, and count this use of validation data."""
+        self.loss.update(validation)
+        self.state.uses["adapt the loss"] = self.state.uses.get("adapt the loss", 0) + 1
+
+    def finish(self) -> Run:
+        """Return the run: the predictions of the network kept, and what was recorded."""
+        state, device = self.state, self.fabric.device
         if state.kept is not None:
-            parts.network.load_state_dict(state.kept)
-        place = next(model.parameters()).device
-        outside = {name: _network_logits(model, split.to(place)) for name, split in fold.ood.items()}
-        cuda = fabric.device.type == "cuda"
+            self.network.load_state_dict(state.kept)
+        outside = {name: _network_logits(self.model, split.to(device)) for name, split in self.fold.ood.items()}
         return Run(
-            validation=predict(model, fold.validation),
-            test=predict(model, fold.test),
+            validation=predict(self.model, self.fold.validation),
+            test=predict(self.model, self.fold.test),
             # without labels: the classes of other data sets are not those of the network
             ood={name: Predictions.from_logits(rows, unchecked_kind=True) for name, rows in outside.items()},
             trajectory=state.trajectory,
             learned_epochs=state.learned,
-            max_logits=predict(model, fold.train).logits.amax(dim=1),
+            max_logits=predict(self.model, self.fold.train).logits.amax(dim=1),
             record={
-                "epoch": state.kept_epoch or plan.epochs,
+                "epoch": state.kept_epoch or self.plan.epochs,
                 "validation_uses": state.uses,
                 "seconds": round(state.seconds, 3),
-                "device": torch.cuda.get_device_name(fabric.device) if cuda else fabric.device.type,
+                "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
             },
         )
+
+    def keep(self, path: Path) -> None:
+        """Write the checkpoint atomically."""
+        content = {
+            "recipe": self.recipe.fingerprint,
+            "progress": vars(self.state),
+            "network": self.network.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "loss": self.loss.state_dict(),
+        }
+        with atomic_write(path) as file:
+            torch.save(content, file)
+
+    def restore(self, path: Path) -> None:
+        """Load a checkpoint's state into the objects."""
+        # unpickling raises many types; each means that the file is unusable
+        with error_boundary("a whole checkpoint", f"a broken one: {path}", "delete it"):
+            content = torch.load(path, map_location="cpu", weights_only=True)
+            if content["recipe"] != self.recipe.fingerprint:
+                raise ValueError("it belongs to another recipe")
+            self.network.load_state_dict(content["network"])
+            for optimizer, saved in zip(self.optimizers, content["optimizers"], strict=True):
+                optimizer.load_state_dict(saved)
+            self.loss.load_state_dict(content["loss"])
+            self.state = Progress(**content["progress"])
 
 
 def make_fabric(plan: Training, accelerator: str) -> Any:
@@ -189,116 +275,6 @@ def _network_logits(model: nn.Module, split: Split) -> Tensor:
     return torch.cat(logits)
 
 
-def _train_epoch(parts: Parts, state: Progress) -> float:
-    """Train one epoch, with the updates of an adaptive loss that fall into it, and return the mean loss of its steps."""
-    epoch = state.epoch
-    recipe, fabric, fold, loss, model = parts.recipe, parts.fabric, parts.fold, parts.loss, parts.model
-    plan, optimizers = recipe.training, parts.optimizers
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            group["lr"] = group["initial_lr"] * rate_factor(plan, epoch)
-    if isinstance(loss, Scheduled):
-        loss.set_epoch(epoch)
-    order = torch.randperm(len(fold.train), generator=torch.Generator().manual_seed(_mix(recipe.seed, epoch, "order")))
-    draws = torch.Generator(fabric.device).manual_seed(_mix(recipe.seed, epoch, f"augment {fabric.global_rank}"))
-    total, steps = torch.zeros((), device=fabric.device), 0
-    model.train()
-    for rows in order.to(fabric.device).split(plan.batch):
-        if len(rows) < fabric.world_size or (plan.drop_last and len(rows) < plan.batch):
-            continue
-        own = rows[fabric.global_rank :: fabric.world_size]
-        inputs, labels = fold.train.batch(own, training=True)
-        if fold.augment is not None:
-            inputs = fold.augment(inputs, draws)
-        value = loss(model(inputs), labels)
-        if plan.loss_factor != 1:
-            value = value * plan.loss_factor
-        if fabric.world_size > 1:  # scaled so that DDP's average over devices is the loss of the whole batch
-            fraction = len(own) / len(rows) if plan.reduction == "mean" else 1.0
-            value = value * (fraction * fabric.world_size)
-        for optimizer in optimizers:
-            optimizer.zero_grad(set_to_none=True)
-        fabric.backward(value)
-        if plan.clip is not None:
-            fabric.clip_gradients(model, optimizers[0], max_norm=plan.clip, error_if_nonfinite=False)
-        for optimizer in optimizers:
-            optimizer.step()
-        total, steps = total + value.detach(), steps + 1
-        if isinstance(loss, Adaptive) and plan.update_every and steps % plan.update_every == 0:
-            _adapt(loss, predict(model, fold.validation), state)
-    if not steps:
-        got = f"{len(order)} samples for batch = {plan.batch}"
-        raise InputError("at least one whole batch per epoch", got, "lower batch, or leave drop_last out")
-    mean = float(total) / steps
-    if not math.isfinite(mean):
-        raise FitError("a finite loss", f"{mean} in epoch {epoch + 1} of {recipe.loss}", "lower the learning rate")
-    return mean
-
-
-def _after_epoch(parts: Parts, state: Progress, value: float) -> None:
-    """Update an adaptive loss, select the epoch, and record a trajectory entry, the only use of test samples."""
-    plan, fold, loss, model = parts.recipe.training, parts.fold, parts.loss, parts.model
-    measured = state.epoch % plan.measure_every == 0 or state.epoch == plan.epochs
-    adapts = isinstance(loss, Adaptive) and not plan.update_every
-    if not (measured or adapts or plan.select != "last"):
-        return
-    validation = predict(model, fold.validation)
-    if adapts:
-        _adapt(loss, validation, state)
-    if plan.select != "last":
-        state.uses["choose the epoch"] = state.uses.get("choose the epoch", 0) + 1
-        if plan.select == "accuracy":
-            figure = float((~validation.correct).double().mean())
-        else:  # refine, then calibrate: the log-loss that is left after the best temperature
-            figure = float(validation.calibrated_by(temperature_of_epoch(validation), allow_fit_rows=True).nll.mean())
-        if state.best is None or figure < state.best:
-            state.best, state.kept_epoch = figure, state.epoch
-            state.kept = {name: tensor.detach().clone() for name, tensor in parts.network.state_dict().items()}
-    if measured:
-        train = predict(model, fold.train)
-        state.learned = learned_since(state.learned, train.correct, epoch=state.epoch)
-        splits = {"train": train, "validation": validation, "test": predict(model, fold.test)}
-        figures = trajectory_entry(splits, model=parts.network, loss=loss)
-        state.trajectory.append({"epoch": state.epoch, "loss": value, **figures})
-
-
-def _adapt(loss: Any, validation: Predictions, state: Progress) -> None:
-    """Update an adaptive loss, and count this use of validation data."""
-    loss.update(validation)
-    state.uses["adapt the loss"] = state.uses.get("adapt the loss", 0) + 1
-
-
-def _keep(path: Path, parts: Parts, state: Progress) -> None:
-    """Write the checkpoint atomically."""
-    numbers = {name: value for name, value in vars(state).items() if name not in ("kept", "learned")}
-    content = {
-        "recipe": parts.recipe.fingerprint,
-        "progress": json.dumps(numbers),
-        "kept": state.kept,
-        "network": parts.network.state_dict(),
-        "optimizer": [optimizer.state_dict() for optimizer in parts.optimizers],
-        "loss": parts.loss.state_dict(),
-        "learned": state.learned,
-    }
-    buffer = io.BytesIO()
-    torch.save(content, buffer)
-    write_whole(path, buffer.getvalue())
-
-
-def _restore(path: Path, parts: Parts) -> Progress:
-    """Load a checkpoint's state into the objects and return its progress."""
-    # unpickling raises many types; each means that the file is unusable
-    with error_boundary("a whole checkpoint", f"a broken one: {path}", "delete it"):
-        content = torch.load(path, map_location="cpu", weights_only=True)
-        if content["recipe"] != parts.recipe.fingerprint:
-            raise ValueError("it belongs to another recipe")
-        parts.network.load_state_dict(content["network"])
-        for optimizer, saved in zip(parts.optimizers, content["optimizer"], strict=True):
-            optimizer.load_state_dict(saved)
-        parts.loss.load_state_dict(content["loss"])
-        return Progress(content["learned"], **json.loads(content["progress"]), kept=content["kept"])
-
-
 @contextmanager
 def _seeded(seed: int, device: torch.device) -> Iterator[None]:
     """Seed the random generators in the block and restore their states afterwards."""
@@ -311,26 +287,6 @@ def _mix(seed: int, epoch: int, purpose: str) -> int:
     """Return a seed that differs for each purpose and epoch."""
     # a hash, because seed + epoch would repeat the epochs of another seed; 56 bits are below torch's largest seed
     return int.from_bytes(hashlib.sha256(f"{seed}/{epoch}/{purpose}".encode()).digest()[:7], "big")
-
-
-def make_optimizers(model: nn.Module, plan: Training) -> list[torch.optim.Optimizer]:
-    """Return the optimisers of ``plan``: the main one, with a group per entry of ``plan.rates``, and SGD for ``plan.plain``."""
-    groups: list[dict[str, Any]] = []
-    plain: list[dict[str, Any]] = []
-    for prefix, rate in plan.rates.items():
-        own = [p for name, p in model.named_parameters() if name.startswith(prefix)]
-        if not own:
-            known = sorted({name.partition(".")[0] for name, _ in model.named_parameters()})
-            raise InputError(f"rates for parts among {', '.join(known)}", f"{prefix!r}", "correct the name")
-        (plain if prefix in plan.plain else groups).append({"params": own, "lr": rate, "initial_lr": rate})
-    rest = [p for name, p in model.named_parameters() if not name.startswith(tuple(plan.rates))]
-    groups.append({"params": rest, "lr": plan.lr, "initial_lr": plan.lr})
-    kinds: dict[str, Any] = {
-        "sgd": partial(torch.optim.SGD, momentum=plan.momentum, nesterov=plan.nesterov),
-        "adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "adagrad": torch.optim.Adagrad,
-    }  # fmt: skip
-    main = kinds[plan.optimizer](groups, lr=plan.lr, weight_decay=plan.weight_decay)
-    return [main, *([torch.optim.SGD(plain)] if plain else [])]
 
 
 def rate_factor(plan: Training, epoch: int) -> float:

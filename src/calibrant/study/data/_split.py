@@ -107,7 +107,6 @@ class Fold:
 class DataSet(ABC):
     """Data of a recipe; their options are the fields of a record."""
 
-    folds: int = 1
     outside: tuple[str, ...] = ("gaussian-noise", "pure-noise")  # names that ``ood`` may have
 
     @abstractmethod
@@ -121,14 +120,6 @@ class DataSet(ABC):
     def sample(self) -> Tensor | None:
         """Return two samples on the meta device (without values), or None for trees and for data of unknown shape."""
         return torch.empty(2, self.sizes()["inputs"], device="meta")
-
-
-class Outside(ABC):
-    """An out-of-distribution set; its options are the fields of a record."""
-
-    @abstractmethod
-    def of(self, inside: TensorSplit, *, name: str, seed: int, folder: Path | None) -> TensorSplit:
-        """Return the set, shaped and preprocessed like the test samples ``inside``."""
 
 
 def data_folder(place: Path, *, name: str) -> Path:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,6 @@ from calibrant.study.data._split import (
     draw_rows,
     split_rows,
 )
-from calibrant.study.data.corruptions import CORRUPTIONS
 from calibrant.study.record import Flag, Natural, Size, Text, record
 
 if TYPE_CHECKING:
@@ -178,6 +177,7 @@ SOURCES = {
     "imagenet": HubSource("ILSVRC/imagenet-1k", 1000, 224, **TESTED_ON_VALIDATION, validation=50_000),
 }
 SMALL = tuple(name for name in SOURCES if name != "imagenet")  # kept in memory
+Corrupted = Literal["gaussian-blur", "contrast", "jpeg"]  # test images made worse, as out-of-distribution sets
 DECODERS = 4  # threads
 PAD = 4  # pixels before a random crop, for 32×32 and 64×64 images alike, as in Mukhoti et al. (2020), code
 
@@ -320,7 +320,7 @@ class Images(DataSet):
         workers: Number of decoding threads, of ImageNet only.
     """
 
-    outside = (*DataSet.outside, *CORRUPTIONS, *SMALL)
+    outside = (*DataSet.outside, *get_args(Corrupted), *SMALL)
 
     name: Text
     folder: Path | None = None

@@ -1,27 +1,41 @@
-"""Out-of-distribution data: inputs of the same shape from other sources, for prediction only.
+"""Out-of-distribution data for prediction only: noise, the test images made worse as in CIFAR-10-C, and images of other data sets.
 
 ``data = {name = "cifar10", ood = ["gaussian-noise", "svhn", {name = "pure-noise", deviation = 0.5}]}``
 """
 
-from abc import abstractmethod
+import io
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant.errors import InputError
-from calibrant.study.data._split import Outside, Split, TensorSplit, data_folder, draw_rows
-from calibrant.study.data.corruptions import CORRUPTIONS
-from calibrant.study.data.images import read_images
+from calibrant.errors import InputError, optional
+from calibrant.study.data._split import Split, TensorSplit, data_folder, draw_rows
+from calibrant.study.data.images import Corrupted, read_images
 from calibrant.study.record import NonNegative, Real, Size, naming, record, require_once
 
 NOISE_STREAM = 20260103  # makes this noise independent of other draws with the same seed
 ROWS = 4096  # images per block
+# of corruptions by severity: deviations of a blur in pixels, factors on the contrast, qualities of a JPEG
+DEVIATIONS = (0.4, 0.6, 0.7, 0.8, 1.0)
+FACTORS = (0.75, 0.5, 0.4, 0.3, 0.15)
+QUALITIES = (80, 65, 58, 50, 40)
+
+
+class Outside(ABC):
+    """An out-of-distribution set; its options are the fields of a record."""
+
+    @abstractmethod
+    def of(self, inside: TensorSplit, *, name: str, seed: int, folder: Path | None) -> TensorSplit:
+        """Return the set, shaped and preprocessed like the test samples ``inside``."""
 
 
 class Noise(Outside):
@@ -82,6 +96,53 @@ class PureNoise(Noise):
 
 
 @record
+class Corruption(Outside):
+    """Images of the test set, each made worse by itself; their labels stay right, so that an ECE under shift can be measured.
+
+    Args:
+        kind: ``"gaussian-blur"``; ``"contrast"``: pixels nearer to the mean of their channel in the image; or ``"jpeg"``.
+        severity: 1 … 5: a deviation of .4, .6, .7, .8 or 1 pixel, a factor of .75, .5, .4, .3 or .15 on the distance from the
+            mean, or a quality of 80, 65, 58, 50 or 40.
+
+    References:
+        Hendrycks & Dietterich 2019, code of CIFAR-10-C.
+    """
+
+    kind: Corrupted
+    severity: Annotated[Size, Field(le=5)] = 5
+
+    def of(self, inside: TensorSplit, *, name: str, seed: int, folder: Path | None) -> TensorSplit:
+        """Return the same images, made worse, in the same order.
+
+        Raises:
+            InputError: If the samples are not images of bytes.
+        """
+        if inside.inputs.dtype != torch.uint8:
+            raise InputError(f"images beside the ood set {name!r}", "rows of numbers", "leave it out")
+        images = np.stack([self._worse(image.numpy()) for image in inside.inputs.cpu()])
+        return replace(inside, inputs=torch.from_numpy(images).to(inside.inputs.device))
+
+    def _worse(self, image: np.ndarray) -> np.ndarray:
+        """Return an image (H, W, 3) of bytes, clipped and rounded down as CIFAR-10-C has them."""
+        level, pixels = self.severity - 1, image / 255.0
+        if self.kind == "jpeg":
+            with optional("PIL", extra="study"):
+                from PIL import Image
+            file = io.BytesIO()
+            Image.fromarray(image).save(file, "JPEG", quality=QUALITIES[level])
+            with Image.open(file) as found:
+                return np.asarray(found.convert("RGB"))
+        if self.kind == "contrast":
+            mean = pixels.mean(axis=(0, 1), keepdims=True)
+            worse = mean + FACTORS[level] * (pixels - mean)
+        else:  # within each channel
+            from scipy.ndimage import gaussian_filter
+
+            worse = gaussian_filter(pixels, (DEVIATIONS[level], DEVIATIONS[level], 0), mode="nearest")
+        return (np.clip(worse, 0, 1) * 255).astype(np.uint8)
+
+
+@record
 class OtherImages(Outside):
     """The test images of another data set, resized to the size of the data's if they have another.
 
@@ -96,18 +157,18 @@ class OtherImages(Outside):
         place = None if folder is None else str(data_folder(folder.parent / name, name=f"the ood set {name!r}"))
         images = read_images(name, "test", place)[0]
         rows = draw_rows(np.arange(len(images)), self.test, seed=seed, what=f"test images of {name}")
-        pixels = torch.from_numpy(images)[rows]
-        size = inside.inputs.shape[1:3]
+        pixels, size = torch.from_numpy(images)[rows], inside.inputs.shape[1:3]
         if pixels.shape[1:3] != size:
             pixels = torch.cat([_resized(rows, size) for rows in pixels.split(ROWS)])
         return replace(inside, inputs=pixels, labels=torch.full((len(pixels),), -1))
 
 
+# those that are made of the data; other names are data sets
 KINDS: Mapping[str, Callable[..., Outside]] = {
     "gaussian-noise": GaussianNoise,
     "pure-noise": PureNoise,
-    **CORRUPTIONS,
-}  # of those that are made of the data; other names are data sets
+    **{kind: partial(Corruption, kind) for kind in get_args(Corrupted)},
+}
 
 
 def outside_of(entries: Sequence[Any], *, known: Sequence[str]) -> dict[str, Outside]:

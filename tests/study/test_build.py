@@ -8,8 +8,8 @@ import pytest
 from tests.study.samples import SMALL, scales, write
 
 from calibrant.errors import CalibrantError, FileFormatError, InputError
-from calibrant.study import Store, load_study, preflight
-from calibrant.study.preflight import check_study
+from calibrant.study import Store, build, load_study
+from calibrant.study.build import check_study
 from calibrant.study.recipe import Recipe
 from calibrant.study.run import run_study
 
@@ -85,16 +85,16 @@ def built() -> set[str]:
 def test_everything_of_every_preset_can_be_built(
     name: str, scale: str, built: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build = preflight._check_network
+    check = build._check_network
 
     def once(recipe: Recipe) -> None:  # presets share networks, each of which takes up to half a second
         data = {key: value for key, value in recipe.data.items() if key not in ("train", "validation", "test", "ood")}
         key = repr((data, recipe.model, recipe.training.optimizer, recipe.training.rates, recipe.training.plain))
         if key not in built:
-            build(recipe)
+            check(recipe)
         built.add(key)
 
-    monkeypatch.setattr(preflight, "_check_network", once)
+    monkeypatch.setattr(build, "_check_network", once)
     study = load_study(name, scale=scale)
     study = replace(study, seeds=study.seeds[:2])
     check_study(study)

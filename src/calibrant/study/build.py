@@ -1,0 +1,167 @@
+"""Builds losses, networks and optimisers from a recipe, and checks a study by building once everything that it names.
+
+Recipes are trusted like code: they may name any importable class.
+"""
+
+import inspect
+import warnings
+from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from calibrant import binning, losses
+from calibrant._core.config import build, find_class
+from calibrant._files import error_boundary
+from calibrant.errors import FileFormatError, InputError, UsageWarning
+from calibrant.study import models
+from calibrant.study.data import data_set
+from calibrant.study.load import StudyFile
+from calibrant.study.recipe import Cell, Recipe, Study, Training
+from calibrant.study.record import naming
+
+ROWS, CLASSES = 4, 10  # shape of the batch on which every loss is called
+
+
+def make_loss(table: Mapping[str, Any], *, reduction: str = "mean") -> nn.Module:
+    """Return the loss that ``{"type": name, argument: value …}`` describes.
+
+    Args:
+        table: A class of ``calibrant.losses`` or ``"module:Class"``, and its arguments; nested tables are resolved as well.
+        reduction: Default of the table's ``reduction``.
+
+    Examples:
+        >>> make_loss({"type": "FocalLoss", "gamma": 3.0})
+        FocalLoss(gamma=3.0)
+    """
+    made: nn.Module = build({"reduction": reduction, **table}, families=[losses, binning], importable=True)
+    return made
+
+
+def make_model(table: Mapping[str, Any], *, sizes: Mapping[str, Any]) -> nn.Module:
+    """Return the network that ``{"type": name, argument: value …}`` describes.
+
+    Args:
+        table: A class of ``study.models`` or ``"module:Class"``, and its arguments.
+        sizes: Sizes of the data (``classes``, ``inputs`` …); a network receives those that its constructor accepts.
+
+    Examples:
+        >>> make_model({"type": "MLP", "hidden": []}, sizes={"classes": 2, "inputs": 3}).classifier
+        Linear(in_features=3, out_features=2, bias=True)
+    """
+    asked = inspect.signature(find_class(table.get("type"), families=[models], importable=True)).parameters
+    # a size that the recipe sets itself wins over that of the data
+    own = {name: size for name, size in sizes.items() if name in asked}
+    made: nn.Module = build({**own, **table}, families=[models], importable=True)
+    return made
+
+
+def make_optimizers(model: nn.Module, plan: Training) -> list[torch.optim.Optimizer]:
+    """Return the optimisers of ``plan``: the main one, with a group per entry of ``plan.rates``, and SGD for ``plan.plain``."""
+    groups: list[dict[str, Any]] = []
+    plain: list[dict[str, Any]] = []
+    for prefix, rate in plan.rates.items():
+        own = [p for name, p in model.named_parameters() if name.startswith(prefix)]
+        if not own:
+            known = sorted({name.partition(".")[0] for name, _ in model.named_parameters()})
+            raise InputError(f"rates for parts among {', '.join(known)}", f"{prefix!r}", "correct the name")
+        (plain if prefix in plan.plain else groups).append({"params": own, "lr": rate, "initial_lr": rate})
+    rest = [p for name, p in model.named_parameters() if not name.startswith(tuple(plan.rates))]
+    groups.append({"params": rest, "lr": plan.lr, "initial_lr": plan.lr})
+    kinds: dict[str, Any] = {
+        "sgd": partial(torch.optim.SGD, momentum=plan.momentum, nesterov=plan.nesterov),
+        "adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "adagrad": torch.optim.Adagrad,
+    }  # fmt: skip
+    main = kinds[plan.optimizer](groups, lr=plan.lr, weight_decay=plan.weight_decay)
+    return [main, *([torch.optim.SGD(plain)] if plain else [])]
+
+
+def check_study(study: Study) -> None:
+    """Raise if a data set, a network, a loss or an optimiser of a study cannot be built.
+
+    Options of data sets are checked, networks are built on the meta device, and every loss is called on four rows. No
+    data file is read.
+
+    Args:
+        study: The study to check.
+
+    Raises:
+        CalibrantError: If something cannot be built; the error states the setting or objective and the remedy.
+
+    Examples:
+        >>> from calibrant.study import load_study
+        >>> check_study(load_study("digits"))
+    """
+    done: set[str] = set()
+    for cell in study.cells():
+        recipe, plan = cell.recipe, cell.recipe.training
+        network = (recipe.data, recipe.model, plan.rates, plan.optimizer, plan.plain)
+        for check, place, parts in (
+            (_check_network, f"setting {cell.setting!r}", network),
+            (_check_loss, f"objective {cell.objective!r}", (recipe.loss, plan.reduction)),
+        ):
+            # trainings with the same network or loss are checked once
+            if (key := f"{check.__name__} {parts}") not in done:
+                done.add(key)
+                with naming(place):
+                    check(recipe)
+
+
+def check_file(file: StudyFile, chosen: Study) -> None:
+    """Check a study that was read from ``file``, and its other scales if it is the user's own; errors name the file."""
+    own = file.name.endswith(".toml")
+    with naming(file.name if own else ""):
+        for study in (chosen, *(file.study(scale) for scale in file.scales if own)):
+            check_study(study)
+
+
+def check_folders(cells: Iterable[Cell]) -> None:
+    """Raise ``FileFormatError`` for the first folder of data that does not exist, before a training begins."""
+    for place, setting in missing_folders(cells):
+        wanted, got = f"the data of setting {setting!r}", f"no such folder: {place}"
+        raise FileFormatError(
+            wanted, got, "put the data there, or name another folder with --data or study.with_data_from"
+        )
+
+
+def missing_folders(cells: Iterable[Cell]) -> list[tuple[str, str]]:
+    """Return each data folder that does not exist, with the label of its setting."""
+    named = {(str(cell.recipe.data["folder"]), cell.setting) for cell in cells if cell.recipe.data.get("folder")}
+    return sorted((folder, setting) for folder, setting in named if not Path(folder).is_dir())
+
+
+def _check_network(recipe: Recipe) -> None:
+    """Construct the data set, and build the network on the meta device with its optimisers."""
+    made, model = data_set(recipe.data)[0], recipe.model
+    if model.get("weights") is not None or not (sizes := made.sizes()):
+        # weights are not loaded, which could require a download or take long
+        find_class(model.get("type"), families=[models], importable=True)
+        return
+    with torch.device("meta"):
+        network = make_model(model, sizes=sizes)
+    with error_boundary("training that the optimizer accepts", "an error", "correct it", kind=InputError):
+        make_optimizers(network, recipe.training)
+    batch = made.sample()
+    if batch is None or model["type"] not in models.__all__:  # others may not run on the meta device
+        return
+    wanted = f"logits (N, {sizes['classes']}) from {model['type']!r} for samples of shape {tuple(batch.shape[1:])}"
+    # torch raises many types for shapes that do not match
+    with error_boundary(wanted, "an error", "choose another network", kind=InputError):
+        logits = network(batch)
+    if logits.shape != (len(batch), sizes["classes"]):
+        raise InputError(wanted, f"shape {tuple(logits.shape)}", "leave classes out of the model")
+
+
+def _check_loss(recipe: Recipe) -> None:
+    """Build the loss and call it on four rows, forward and backward."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UsageWarning)  # the training issues it
+        loss = make_loss(recipe.loss, reduction=recipe.training.reduction)
+    logits = torch.linspace(-1.0, 1.0, ROWS * CLASSES).reshape(ROWS, CLASSES).requires_grad_()
+    # a user's own class may raise anything
+    wanted, got = "a loss of logits (N, K) and labels (N,)", f"an error of {recipe.loss.get('type')!r}"
+    with error_boundary(wanted, got, "correct the class or its arguments", kind=InputError):
+        loss(logits, torch.arange(ROWS)).backward()
