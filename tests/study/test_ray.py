@@ -12,8 +12,7 @@ from tests.study.samples import FOLDS
 
 from calibrant.errors import InputError, MissingExtraError
 from calibrant.study import Store, Study, load_study
-from calibrant.study.ray import run_study_on_ray
-from calibrant.study.run import run_study
+from calibrant.study.run import run_study, run_study_on_ray
 
 pytestmark = [
     *needs("lightning", "ray"),

@@ -282,8 +282,7 @@ def _run_with_bars(study: Study, store: Store, *, workers: int, accelerator: str
     """Run unfinished trainings, with progress bars for all trainings and for the epochs of the current one."""
     from rich.progress import MofNCompleteColumn, Progress
 
-    from calibrant.study.ray import run_study_on_ray
-    from calibrant.study.run import reports_progress, run_study
+    from calibrant.study.run import reports_progress, run_study, run_study_on_ray
 
     how: dict[str, Any] = {"workers": workers, "accelerator": accelerator}
     address = os.environ.get("RAY_ADDRESS")

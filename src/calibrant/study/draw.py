@@ -28,11 +28,8 @@ Width: TypeAlias = Literal["column", "page"] | None
 PUBLISHED = {"column": (3.5, 1), "page": (7.16, 3)}
 SHADES = ("#0b3c66", "#3f8fd0", "#b9d7f0", "#c2410c")  # early, later, last; orange for never
 STYLES = {"": "solid", "solid": "solid", "dashed": (0, (4, 2)), "dotted": (0, (1, 1.2)), "points": "none"}
-THIN: dict[str, Any] = {
-    "color": LIGHT.faint,
-    "linewidth": 0.8,
-    "linestyle": (0, (2, 3)),
-}  # of what lines are compared with
+# of what lines are compared with
+THIN: dict[str, Any] = {"color": LIGHT.faint, "linewidth": 0.8, "linestyle": (0, (2, 3))}
 LEGEND: dict[str, Any] = {
     "frameon": False, "fontsize": 8, "labelcolor": LIGHT.ink, "handlelength": 2.2, "labelspacing": 0.35, "columnspacing": 1.2,
 }  # fmt: skip
@@ -146,14 +143,14 @@ def pictures_of(drawn: Sequence[Drawing]) -> list[tuple[str, str]]:
 
 
 def svg_of(figure: "Figure", **options: Any) -> str:
-    """Return a figure as SVG with reproducible bytes: ids are numbered, and coordinates rounded to a hundredth of a point."""
+    """Return a figure as SVG with reproducible bytes, and with coordinates rounded to a hundredth of a point."""
+    import matplotlib as mpl
+
     text = io.StringIO()
-    figure.savefig(text, format="svg", metadata={"Date": None}, **options)
-    svg = re.sub(r"\s*<metadata>.*?</metadata>", "", text.getvalue(), flags=re.DOTALL)
-    for number, name in enumerate(dict.fromkeys(re.findall(r'\bid="([a-z]+[0-9a-f]{10})"', svg))):
-        svg = svg.replace(name, f"i{number}")
+    with mpl.rc_context({"svg.hashsalt": "calibrant"}):  # else ids are random
+        figure.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")), **options)
     shorter = partial(re.compile(r"(\.\d\d)\d+").sub, r"\1")
-    svg = re.sub(r'(?<= )(?:d|x|y)="[^"]*"', lambda match: shorter(match[0]), svg)
+    svg = re.sub(r'(?<= )(?:d|x|y)="[^"]*"', lambda match: shorter(match[0]), text.getvalue())
     return re.sub(r"\s*\n\s*", "\n", svg)
 
 
@@ -230,16 +227,10 @@ def _draw_simplex(panel: Isolines | Arrows | Heat, ax: "Axes") -> None:
     ax.set(xlim=(-0.05, 1.05), ylim=(-0.12, HALF_HEIGHT + 0.1), aspect="equal")
     ax.set_axis_off()
     if isinstance(panel, Isolines):
-        ax.tricontour(
-            *_coordinates(panel.rows),
-            panel.values,
-            levels=list(panel.levels.values()),
-            colors=COLOURS[:3],
-            linewidths=1.4,
-        )
-        for index, percentile in enumerate(
-            panel.levels
-        ):  # labels outside the triangle: on the lines they would overlap
+        levels = list(panel.levels.values())
+        ax.tricontour(*_coordinates(panel.rows), panel.values, levels=levels, colors=COLOURS[:3], linewidths=1.4)
+        for index, percentile in enumerate(panel.levels):
+            # labels outside the triangle: on the lines they would overlap
             ax.plot([0.8, 0.88], [0.75 - 0.09 * index] * 2, color=COLOURS[index], linewidth=1.4)
             ax.text(0.91, 0.75 - 0.09 * index, f"{percentile:g} %", va="center", fontsize=8, color=LIGHT.ink)
         ax.plot(*_coordinates(panel.minimum), "o", color=LIGHT.ink, markersize=4)
@@ -282,9 +273,9 @@ def _legends(axes: Sequence["Axes"], figure: "Figure", *, below: bool) -> float:
     if len(axes) > 1 and common and all(found == common[: len(found)] for found in entries):
         handles, labels = axes[entries.index(common)].get_legend_handles_labels()
         columns = min(4, len(labels))
-        place: dict[str, Any] = (
-            {"loc": "upper center", "bbox_to_anchor": (0.5, 0)} if below else {"loc": "outside lower center"}
-        )
+        place: dict[str, Any] = {"loc": "outside lower center"}
+        if below:
+            place = {"loc": "upper center", "bbox_to_anchor": (0.5, 0)}
         figure.legend(handles, labels, ncols=columns, **place, **LEGEND)
         return LEGEND_LINE * (1 + math.ceil(len(labels) / columns)) if below else 0.0
     for ax, found in zip(axes, entries, strict=True):

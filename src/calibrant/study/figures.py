@@ -1,6 +1,7 @@
 """Computes the numbers of a study's figures from its stored runs; ``study.draw`` draws them."""
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -95,22 +96,12 @@ def _drawing(spec: FigureSpec, items: Sequence[Measured], panels: Sequence[Panel
     after = f" After {spec.source}." if spec.source else ""
     where = ", ".join(dict.fromkeys(item.setting for item in items))
     return Drawing(
-        f"{spec.name}-{slug(place)}" if place else spec.name,
+        "-".join([spec.name, *re.findall(r"\w+", place.lower())]),
         f"{spec.title}: {place}" if place else spec.title,
         f"{spec.title}.{after} {where}, {shown}.",
         panels,
         4 if spec.kind == "reliability" and len(panels) >= 4 else 0,
     )
-
-
-def slug(text: str) -> str:
-    """Return the name of a figure's file.
-
-    Examples:
-        >>> slug("SST Tree-LSTM")
-        'sst-tree-lstm'
-    """
-    return "-".join("".join(c if c.isalnum() else " " for c in text.lower()).split())
 
 
 def trajectory(spec: FigureSpec, groups: Groups) -> list[Plot]:
@@ -299,9 +290,8 @@ def sizes(spec: FigureSpec, groups: Groups) -> list[Plot]:
         lines, marks = [], set[int]()
         for label, runs in groups.items():
             whole = min(len(rows) for run in runs for rows in run.validation)
-            counts = [size for size in SIZES if 2 * size <= whole] + [
-                whole
-            ]  # so that the last two marks do not overlap
+            # so that the last two marks do not overlap
+            counts = [size for size in SIZES if 2 * size <= whole] + [whole]
             by_seed = [[_at_size(run, stage, size) for size in counts] for run in runs]
             lines.append(line_of(label, [math.log2(size) for size in counts], zip(*by_seed, strict=True)))
             marks |= set(counts)
@@ -351,17 +341,8 @@ def losses(spec: FigureSpec, groups: Groups) -> list[Plot]:
 
 
 KINDS: Mapping[str, Callable[[FigureSpec, Groups], Sequence[Panel]]] = {
-    "trajectory": trajectory,
-    "sweep": sweep,
-    "best": best,
-    "sizes": sizes,
-    "reliability": reliability,
-    "bins": bins,
-    "logits": logits,
-    "learned": learned,
-    "ood": ood,
-    "focal": focal,
-    "losses": losses,
+    kind.__name__: kind
+    for kind in (trajectory, sweep, best, sizes, reliability, bins, logits, learned, ood, focal, losses)
 }
 
 

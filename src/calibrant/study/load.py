@@ -92,12 +92,13 @@ class StudyFile:
             if self.scales and scale is not None and scale not in self.scales:
                 raise InputError(f"scale to be one of {', '.join(self.scales)}", f"{scale!r}", "choose one")
             study = _study({**self.tables, **_overlay(self.tables, self.scales.get(scale or "", {}))})
-            _check_names(study, objectives=self._labels("objectives"), settings=self._labels("settings"))
+            objectives, settings = (
+                {one.label for one in getattr(study, family)}
+                | {one.get("label") for part in (self.tables, *self.scales.values()) for one in part.get(family, ())}
+                for family in ("objectives", "settings")
+            )
+            _check_names(study, objectives=objectives, settings=settings)
         return study
-
-    def _labels(self, family: str) -> set[Any]:
-        """Return all labels of a family of tables that occur in the file at any scale."""
-        return {entry.get("label") for part in (self.tables, *self.scales.values()) for entry in part.get(family, ())}
 
 
 def _as_presets_have_them() -> Any:
@@ -198,25 +199,16 @@ def _check_names(study: Study, *, objectives: set[Any], settings: set[Any]) -> N
     require_once([(p.setting, p.objective, p.measure) for p in study.published], name="the published figures")
     like = {setting.like for setting in study.settings}
     published = {figure.setting for figure in study.published}
-    used = {
-        "an objective": [
-            *(figure.objective for figure in study.published),
-            *(name for claim in study.claims for name in claim.falls),
-            *(name for figure in study.figures for name in figure.objectives),
-            *(name for setting in study.settings for name in (*setting.losses, *setting.trainings)),
-        ],
-        "a setting": [
-            *published,
-            *(figure.setting for figure in study.figures),
-            *(n for c in study.claims for n in c.but),
-        ],
-        "like": sorted(like),
-    }
-    known = {
-        "an objective": objectives | {objective.label for objective in study.objectives},
-        "a setting": settings | like | {"", *(setting.label for setting in study.settings)},
-        "like": settings | published | {""},
-    }
-    for what, names in used.items():
-        for name in names:
-            check_choice(name, name=what, choices=sorted(known[what], key=str))
+    figures, claims = study.figures, study.claims
+    named = [
+        *(("an objective", figure.objective, objectives) for figure in study.published),
+        *(("an objective", name, objectives) for claim in claims for name in claim.falls),
+        *(("an objective", name, objectives) for figure in figures for name in figure.objectives),
+        *(("an objective", name, objectives) for one in study.settings for name in (*one.losses, *one.trainings)),
+        *(("a setting", name, settings | like) for name in published | {figure.setting for figure in figures}),
+        *(("a setting", name, settings | like) for claim in claims for name in claim.but),
+        *(("like", name, settings | published) for name in like),
+    ]
+    for what, name, known in named:
+        if name:
+            check_choice(name, name=what, choices=sorted(known, key=str))

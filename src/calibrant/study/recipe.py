@@ -31,22 +31,11 @@ with optional("pydantic", extra="study"):
 
 MeasureName = Annotated[Text, AfterValidator(lambda name: check_choice(name, name="a measure", choices=MEASURES))]
 Precision = Literal["32-true", "64-true", "16-mixed", "bf16-mixed", "16-true", "bf16-true"]  # of Lightning Fabric
-Paper = Literal[
-    "mukhoti", "komisarenko", "wang", "adafocal", "report"
-]  # the keys of papers/authors.toml in the repository
+# the keys of papers/authors.toml in the repository
+Paper = Literal["mukhoti", "komisarenko", "wang", "adafocal", "report"]
 FigureKind = Literal[
     "trajectory", "sweep", "best", "sizes", "reliability", "bins", "logits", "learned", "ood", "focal", "losses"
 ]  # fmt: skip
-
-
-def _file_name(name: str) -> str:
-    """Return ``name`` if it is a valid file name on any system."""
-    if not name.strip() or name.startswith(".") or set('/\\:*?"<>|\0\n\r\t') & set(name) or len(name.encode()) > 200:
-        raise refuse("a name that is a valid file name", shown(name), "use letters, digits, spaces and hyphens")
-    return name
-
-
-FileName = Annotated[Text, AfterValidator(_file_name)]
 
 
 @record
@@ -176,9 +165,8 @@ class Recipe:
             if isinstance(plain[table].get(name), str):
                 plain[table][name] = Path(plain[table][name]).name
         usual = to_plain(Training(epochs=1, batch=1))
-        plain["training"] = {
-            key: value for key, value in plain["training"].items() if key in ("epochs", "batch") or value != usual[key]
-        }
+        kept = {"epochs", "batch"} | {key for key, value in plain["training"].items() if value != usual[key]}
+        plain["training"] = {key: plain["training"][key] for key in kept}
         text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -303,7 +291,7 @@ class FigureSpec:
         'trajectory'
     """
 
-    name: FileName
+    name: Text
     title: Text
     kind: FigureKind
     source: Text = ""
@@ -354,7 +342,7 @@ class Study:
         ('digits', True)
     """
 
-    name: FileName
+    name: Text
     title: Text
     about: Text
     seeds: tuple[Seed, ...]

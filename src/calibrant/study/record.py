@@ -59,15 +59,14 @@ def refusal_of(error: ValidationError, *, name: str, known: Sequence[str]) -> Ca
     if isinstance(cause, CalibrantError):
         return cause.at(path) if path else cause  # type: ignore[no-any-return]
     if first["type"] == "missing":
-        return InputError(f"{path}", "none", "write it")
+        return InputError(path, "none", "write it")
     if first["type"] == "unexpected_keyword_argument":
         near = get_close_matches(str(place[0]), known, n=1)
         remedy = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
         if len(place) > 1:  # of a record inside
             remedy = "the page A study file names all keys"
         return refuse(f"a key of {path.rpartition('.')[0] or name}", shown(place[-1]), remedy)
-    wanted = first["msg"].removeprefix("Input should be ")
-    return refuse(f"{path} to be {wanted}", shown(first["input"]), "correct it")
+    return refuse(f"{path} to be {first['msg'].removeprefix('Input should be ')}", shown(first["input"]), "correct it")
 
 
 def require_once(values: Sequence[Any], *, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Runs the unfinished trainings of a study, one after the other or in several processes."""
+"""Runs the unfinished trainings of a study, one after the other, in several processes, or as tasks of a Ray cluster."""
 
 import multiprocessing
 import os
@@ -7,19 +7,22 @@ import warnings
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from calibrant.errors import FitError, InputError
+from calibrant._files import error_boundary
+from calibrant.errors import CalibrantError, FitError, InputError, optional
 from calibrant.study.build import check_folders, check_study
 from calibrant.study.recipe import Cell, Recipe, Study
 from calibrant.study.store import Store
 from calibrant.study.train import training
 
 MAX_DEATHS = 3  # how many times in a row processes may die before the study raises an error
+RETRIES = 3  # how often a training is repeated if its worker on a Ray cluster dies
 LOOK_EVERY = 1.0  # seconds between two readings of the epochs that workers have finished
 
 
@@ -170,3 +173,69 @@ def _run_and_count(recipe: Recipe, store: Store, accelerator: str, place: int) -
     """Run a recipe to its end in a worker, and write its number of finished epochs to memory shared with the main process."""
     for epoch in execute(recipe, store, accelerator=accelerator):
         _epochs[place] = epoch
+
+
+def run_study_on_ray(
+    study: Study, store: Store, *, address: str | None = None, workers: int = 1, accelerator: str = "auto"
+) -> Iterator[Step]:
+    """Run the unfinished trainings as tasks of a Ray cluster; yields a progress event after each.
+
+    If its worker dies, a training resumes from its last checkpoint, at most three times. The store, and data in a folder
+    that the study names, must be readable from every node at the same absolute path.
+
+    Args:
+        study: The study.
+        store: Where runs are stored.
+        address: Address of the cluster, or None to start one on this machine for the duration of the study.
+        workers: Concurrent trainings on the cluster started here; without effect on an existing cluster.
+        accelerator: Lightning Fabric's accelerator; ``"cuda"`` requests one GPU per training.
+
+    Raises:
+        MissingExtraError: If Ray is not installed.
+        InputError: If there is no cluster at the address, or a training needs several devices.
+        FitError: If a training diverges, or its worker dies four times.
+    """
+    with optional("ray", extra="ray"):
+        import ray
+    waiting, total = unfinished(study, store, inside_workers=True)
+    if not waiting:
+        return
+    own = not ray.is_initialized()
+    if own:
+        cpus = workers * max(cell.recipe.training.threads for cell in waiting)
+        where: dict[str, Any] = {"num_cpus": cpus, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+        remedy = "start one with `ray start --head`"
+        with error_boundary(f"a Ray cluster at {address!r}", "none", remedy, kind=InputError):
+            ray.init(**({"address": address} if address else where), log_to_driver=False, configure_logging=False)
+    gpus = 1 if accelerator == "cuda" else 0
+    kept, tasks = Store(store.root.absolute()), {}
+    try:
+        for cell in waiting:
+            recipe, data = cell.recipe, dict(cell.recipe.data)
+            if "folder" in data:  # absolute, because a worker has another working directory
+                data["folder"] = str(Path(data["folder"]).absolute())
+            task = ray.remote(max_retries=RETRIES, num_cpus=recipe.training.threads, num_gpus=gpus)(_run_whole)
+            tasks[task.remote(replace(recipe, data=data), kept, accelerator)] = cell
+        for done in range(total - len(waiting) + 1, total + 1):
+            (reference,), _ = ray.wait(list(tasks))
+            cell = tasks.pop(reference)
+            try:
+                ray.get(reference)
+            except ray.exceptions.RayTaskError as error:  # without Ray's traceback
+                raise (error.cause if isinstance(error.cause, CalibrantError) else error) from None
+            except ray.exceptions.WorkerCrashedError as error:
+                wanted = f"the run of {cell.objective!r}, seed {cell.recipe.seed} to finish"
+                remedy = "check memory, then run the study again: finished runs are kept"
+                raise FitError(wanted, f"a worker that died {RETRIES + 1} times", remedy) from error
+            yield Step(cell, cell.recipe.training.epochs, done, total)
+    finally:  # on an error, or when the caller stops
+        for reference in tasks:
+            ray.cancel(reference, force=True)
+        if own:
+            ray.shutdown()
+
+
+def _run_whole(recipe: Recipe, store: Store, accelerator: str) -> None:
+    """Run a recipe to its end, in a worker."""
+    for _ in execute(recipe, store, accelerator=accelerator):
+        pass

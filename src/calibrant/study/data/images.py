@@ -178,7 +178,7 @@ SOURCES = {
 }
 SMALL = tuple(name for name in SOURCES if name != "imagenet")  # kept in memory
 Corrupted = Literal["gaussian-blur", "contrast", "jpeg"]  # test images made worse, as out-of-distribution sets
-DECODERS = 4  # threads
+DECODERS = 8  # threads
 PAD = 4  # pixels before a random crop, for 32×32 and 64×64 images alike, as in Mukhoti et al. (2020), code
 
 
@@ -198,7 +198,6 @@ class LazyImages:
         labels: (N,) int64.
         size: Height and width given to the network; the shorter side is ``size · 8 / 7`` before the centre is cropped.
         augment: Whether training images are cropped at random and half of them mirrored.
-        workers: Number of decoding threads.
         prepare: Normalises a batch.
         device: Device of the batches.
         decided: As in ``Split``: predictions may have any class.
@@ -209,7 +208,6 @@ class LazyImages:
     labels: Tensor
     size: int
     augment: bool
-    workers: int
     prepare: Prepare
     device: torch.device = CPU
     decided: tuple[int, ...] = ()
@@ -234,7 +232,7 @@ class LazyImages:
             return np.asarray(cut, dtype=np.uint8)
 
         places = rows.tolist()
-        with ThreadPoolExecutor(self.workers) as pool:
+        with ThreadPoolExecutor(DECODERS) as pool:
             pixels = np.stack(list(pool.map(work, range(len(places)))))
         return self.prepare(torch.from_numpy(pixels).to(self.device)), self.labels[rows]
 
@@ -317,7 +315,6 @@ class Images(DataSet):
         train: Number of training images to use, drawn by the seed; None is all.
         test: Number of test images to use; None is all.
         size: Height and width given to the network, of ImageNet only.
-        workers: Number of decoding threads, of ImageNet only.
     """
 
     outside = (*DataSet.outside, *get_args(Corrupted), *SMALL)
@@ -332,7 +329,6 @@ class Images(DataSet):
     train: Size | None = None
     test: Size | None = None
     size: Size | None = None
-    workers: Size = 8
 
     def __post_init__(self) -> None:
         if self.name != "imagenet" and self.size is not None:
@@ -377,7 +373,7 @@ class Images(DataSet):
         if self.name == "imagenet":
             raw = raw_split(SOURCES[self.name], split, place)
             labels = torch.from_numpy(raw.labels)
-            lazy = LazyImages(raw, np.arange(len(raw)), labels, self.side, self.augment, self.workers, prepare)
+            lazy = LazyImages(raw, np.arange(len(raw)), labels, self.side, self.augment, prepare)
             return lazy, raw.labels, raw.classes
         pixels, found = read_images(self.name, split, place)
         images = TensorSplit(torch.from_numpy(pixels), torch.from_numpy(found), prepare)

@@ -4,7 +4,7 @@ import gzip
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -123,22 +123,21 @@ def parse(line: str) -> Node:
     Raises:
         FileFormatError: If brackets do not match, or a node does not have a label and a word or two children.
     """
-    spaced = line.strip().replace("(", " ( ").replace(")", " ) ")
-    tokens = [token for token in spaced.split(" ") if token]  # not split(): a word may contain a no-break space
-    stack: list[list[object]] = [[]]
-    for token in tokens:
-        if token == "(":
-            stack.append([])
-        elif token == ")" and len(stack) > 1:
-            node = stack.pop()
-            if len(node) not in (2, 3) or not str(node[0]).isdigit():
-                raise FileFormatError("'(label word)' or '(label left right)'", f"{line[:60]!r}", "see the format")
-            stack[-1].append([int(str(node[0])), *node[1:]])
-        else:
-            stack[-1].append(token)
-    if len(stack) != 1 or len(stack[0]) != 1 or not isinstance(stack[0][0], list):
-        raise FileFormatError("one tree per line", f"{line[:60]!r}", "see the Penn Treebank format")
-    return stack[0][0]
+    wanted, remedy = "one tree per line, of '(label word)' or '(label left right)'", "see the Penn Treebank format"
+    with error_boundary(wanted, f"{line[:60]!r}", remedy):
+        stack: list[list[Any]] = [[]]
+        for token in re.findall(r"[()]|[^() ]+", line.strip()):  # not split(): a word may contain a no-break space
+            if token == "(":
+                stack.append([])
+            elif token == ")":
+                label, *children = stack.pop()
+                if [type(child) for child in children] not in ([str], [list, list]):
+                    raise ValueError("other children")
+                stack[-1].append([int(label), *children])
+            else:
+                stack[-1].append(token)
+        ((root,),) = stack
+        return [*root]
 
 
 def build_tree(root: Node, *, index: dict[str, int], labels: dict[int, int]) -> Tree:
@@ -154,8 +153,8 @@ def build_tree(root: Node, *, index: dict[str, int], labels: dict[int, int]) -> 
     def add(node: Node) -> int:
         children = [add(child) for child in node[1:]] if len(node) == 3 else []
         height = 1 + max((nodes[child][0] for child in children), default=-1)
-        word = 0 if children else index.get(str(node[1]), 0)
-        nodes.append((height, word, children, labels.get(int(str(node[0])), -1)))
+        word = 0 if children else index.get(node[1], 0)
+        nodes.append((height, word, children, labels.get(node[0], -1)))
         return len(nodes) - 1
 
     add(root)
@@ -367,13 +366,9 @@ def roots_of(folder: Path, name: str) -> list[Node]:
     raise FileFormatError(f"{name}.txt or {name}.txt.gz in {folder}", "neither", "name the folder of the trees")
 
 
-def leaves_of(node: Node) -> Iterable[str]:
-    """Yield the words of a parsed tree, from left to right."""
-    if len(node) == 2:
-        yield str(node[1])
-    else:
-        yield from leaves_of(node[1])
-        yield from leaves_of(node[2])
+def leaves_of(node: Node) -> list[str]:
+    """Return the words of a parsed tree, from left to right."""
+    return [node[1]] if len(node) == 2 else [*leaves_of(node[1]), *leaves_of(node[2])]
 
 
 def read_glove(path: Path, *, folder: Path, words: Set[str]) -> dict[str, list[float]]:

@@ -3,9 +3,8 @@
 The last layer is called ``classifier`` in all of them, so that the trajectory can follow its norm.
 """
 
-from calibrant.study.models.convnets import MLP, VGG, DenseNet, ResNet, ThinResNet, WideResNet
+from calibrant.study.models.images import MLP, VGG, DenseNet, ResNet, ThinResNet, ViT, WideResNet
 from calibrant.study.models.text import BertClassifier, DeepTextCNN, PooledTextCNN, TreeLSTM
-from calibrant.study.models.vit import ViT
 
 __all__ = [
     "MLP",

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from calibrant._files import error_boundary
 from calibrant.errors import InputError, optional
 from calibrant.study.data.text import TreeBatch
-from calibrant.study.models.convnets import Classifier
+from calibrant.study.models.images import Classifier
 
 
 class WordClassifier(Classifier):
