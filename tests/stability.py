@@ -14,7 +14,7 @@ from typing import Any
 import typer
 
 import calibrant
-from calibrant.calibrators import saved
+from calibrant.calibrators import base
 from calibrant.cli import main as application
 from calibrant.operate import monitor
 
@@ -23,7 +23,7 @@ PAGE = ROOT / "docs" / "api-stability.md"
 FAMILIES = ("losses", "metrics", "calibrators", "functional", "scores", "theory", "binning", "statistics", "evaluate",
             "operate", "language", "plot", "report", "scale", "rows", "study", "testing", "errors")  # fmt: skip
 FILES = (
-    ("a calibrator", "safetensors", f"`{saved.FORMAT}`", ""),
+    ("a calibrator", "safetensors", f"`{base.FORMAT}`", ""),
     ("a monitor's state", "safetensors", f"`{monitor.FORMAT}`", ""),
     ("predictions", "npz, safetensors, parquet, feather, csv, tsv, jsonl", "by the names of their columns", ""),
     ("a study's store", "a folder", "by the digest of each recipe", ""),

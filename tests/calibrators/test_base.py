@@ -1,20 +1,17 @@
-"""What every calibrator shares: what it takes, what it refuses, and one of which only a convex map is written."""
+"""What every calibrator shares: what it takes, what it returns in each precision and on each device, and what it refuses."""
 
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import minimize
 from tests.draws import drawn
 from torch import Tensor
 
 from calibrant import Predictions
-from calibrant.calibrators import ConvexCalibrator, MatrixScaling, TemperatureScaling, VectorScaling
-from calibrant.calibrators.convex import convex_fit
-from calibrant.errors import FitError, InputError, NotFittedError
+from calibrant.calibrators import MatrixScaling, TemperatureScaling, VectorScaling
+from calibrant.errors import InputError, NotFittedError
 from calibrant.metrics import ECE
-from calibrant.testing import check_calibrator
 
 
 def test_predict_proba_takes_arrays_lists_tensors_and_one_row() -> None:
@@ -69,74 +66,6 @@ def test_labels_or_weights_beside_predictions_are_refused() -> None:
     for beside in ({"labels": y}, {"weights": torch.ones(100)}):
         with pytest.raises(InputError, match="predictions alone, got labels or weights as well"):
             TemperatureScaling().fit(Predictions.from_logits(z, y), **beside)
-
-
-class BiasCorrected(ConvexCalibrator):
-    """softmax(z / T + b), with a ridge on b."""
-
-    def __init__(self, ridge: float = 0.0) -> None:
-        super().__init__()
-        self.ridge = ridge
-
-    @staticmethod
-    def mapped(logits: Tensor, theta: Tensor) -> Tensor:
-        return logits * theta[0] + theta[1:]
-
-    def start(self, classes: int) -> Tensor:
-        return torch.cat([torch.ones(1), torch.zeros(classes)])
-
-    def penalty(self, theta: Tensor) -> Tensor:
-        return self.ridge * theta[1:].square().sum()
-
-
-class Tempered(ConvexCalibrator):
-    """softmax(z / T)."""
-
-    @staticmethod
-    def mapped(logits: Tensor, theta: Tensor) -> Tensor:
-        return logits * theta
-
-    def start(self, classes: int) -> Tensor:
-        return torch.ones(1)
-
-
-def test_biases_of_equal_logits_are_the_log_frequencies() -> None:
-    fitted = BiasCorrected().fit(torch.zeros(8, 2), [0, 0, 0, 0, 0, 0, 1, 1])
-    torch.testing.assert_close(fitted(torch.zeros(1, 2)).softmax(dim=1), torch.tensor([[0.75, 0.25]]))
-    assert fitted.gradient < 1e-9
-
-
-def test_one_parameter_is_temperature_scaling() -> None:
-    logits, labels = drawn()
-    fitted = Tempered().fit(logits, labels)
-    assert float(1 / fitted.theta[0]) == pytest.approx(TemperatureScaling().fit(logits, labels).temperature, rel=1e-6)
-    assert repr(fitted) == f"Tempered(theta=[{float(fitted.theta[0]):.4g}])"
-    check_calibrator(Tempered())
-
-
-@pytest.mark.parametrize("classes", [4, 80])  # with the Hessian, and with its products
-def test_a_convex_map_ends_at_the_minimum_that_another_solver_finds(classes: int) -> None:
-    logits, labels = drawn(600, classes)
-    weights = torch.rand(600, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    weights = weights / weights.mean()
-    fitted = BiasCorrected(ridge=2.0).fit(logits, labels, weights=weights)
-
-    def objective(x: np.ndarray) -> tuple[float, np.ndarray]:
-        theta = torch.from_numpy(x).requires_grad_()
-        losses = torch.nn.functional.cross_entropy(logits * theta[0] + theta[1:], labels, reduction="none")
-        value = (weights @ losses + 2.0 * theta[1:].square().sum()) / 600
-        value.backward()
-        return float(value.detach()), theta.grad.numpy()
-
-    start = np.concatenate([[1.0], np.zeros(classes)])
-    other = minimize(objective, start, jac=True, method="BFGS", options={"gtol": 1e-8}).x
-    assert fitted.gradient < 1e-6
-    torch.testing.assert_close(fitted.theta, torch.from_numpy(other), rtol=0, atol=1e-4)
-
-
-def test_a_search_that_ends_on_a_slope_is_an_error() -> None:
-    with pytest.raises(FitError, match="a gradient below 1e-06 at the optimum"):
-        convex_fit(lambda theta: theta.sum(), torch.zeros(2, dtype=torch.float64))
 
 
 class OnMps(Tensor):

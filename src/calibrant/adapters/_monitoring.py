@@ -10,7 +10,7 @@ from scipy.interpolate import CubicHermiteSpline
 
 from calibrant._core.check import as_tensor, refuse
 from calibrant._kernel import temperature_moments
-from calibrant.calibrators.chunks import check_label_logits
+from calibrant.calibrators.base import check_label_logits
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.losses.adafocal import of_all_processes

@@ -1,11 +1,16 @@
 """Calibrators: methods that are fitted on logits and labels after training, and return calibrated logits."""
 
+import json
 import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from calibrant.calibrators import saved
+import torch
+
+from calibrant import _files as files
+from calibrant import binning
+from calibrant._core.config import build
 from calibrant.calibrators.affine import (
     BiasScaling,
     DirichletCalibration,
@@ -15,11 +20,9 @@ from calibrant.calibrators.affine import (
     VectorScaling,
 )
 from calibrant.calibrators.auto import AutoCalibrator
-from calibrant.calibrators.base import Calibrator as Calibrator  # likewise; not a method itself
-from calibrant.calibrators.base import Identity
+from calibrant.calibrators.base import FORMAT, Chain, Identity
+from calibrant.calibrators.base import Calibrator as Calibrator  # not a method itself, so that __all__ leaves it out
 from calibrant.calibrators.binned import CentredIsotonic, HistogramBinning, IsotonicCalibration
-from calibrant.calibrators.chain import Chain
-from calibrant.calibrators.convex import ConvexCalibrator as ConvexCalibrator
 from calibrant.calibrators.focal import FocalCalibration, FocalTemperatureScaling
 from calibrant.calibrators.groups import FeatureScaling, GroupScaling
 from calibrant.calibrators.kernel import KernelScaling
@@ -30,6 +33,7 @@ from calibrant.calibrators.prior_shift import PriorShift
 from calibrant.calibrators.temperature import TemperatureScaling
 from calibrant.calibrators.venn_abers import VennAbers
 from calibrant.calibrators.wrappers import ConfidenceBinning, KeepDecision
+from calibrant.errors import FileFormatError, InputError
 
 __all__ = [
     "AutoCalibrator",
@@ -70,6 +74,9 @@ SHORT_NAMES = {
     "beta": "BetaCalibration",
 }
 
+# Errors by which the contents of a file show that they are no state of a calibrator
+_BROKEN = KeyError, TypeError, ValueError, RuntimeError, RecursionError, IndexError, AttributeError
+
 
 def load(path: str | os.PathLike[str], *, classes: Sequence[type[Calibrator]] = ()) -> Any:
     """Load a fitted calibrator, which can be a ``MultiLabelCalibrator``.
@@ -93,4 +100,28 @@ def load(path: str | os.PathLike[str], *, classes: Sequence[type[Calibrator]] = 
         >>> load("calibrator.safetensors").temperature == fitted.temperature
         True
     """
-    return saved.load_calibrator(path, sys.modules[__name__], classes=classes)
+    family, known = sys.modules[__name__], {cls.__name__: cls for cls in classes}
+    files.check_suffix(path, [".safetensors"], what="a saved calibrator")
+    metadata = files.read_metadata(path)
+    if metadata.get("format") != FORMAT:
+        raise FileFormatError("a saved calibrator", f"another kind of file: {files.shown(path)}", "make it with save")
+    name = metadata.get("type", "")
+    if name not in __all__ and name not in known:
+        more = f" or one of {', '.join(sorted(known))}" if known else ""
+        remedy = f"load it in Python with calibrant.load(path, classes=[{name}])"
+        raise InputError(f"a class of {__name__}{more}", f"{name!r} in {files.shown(path)}", remedy)
+    try:
+        table = {"type": name, **json.loads(metadata["config"])}
+        calibrator = build(table, families=[family, binning], classes=list(known.values()))
+        state = {key: torch.from_numpy(value) for key, value in files.read_arrays(path).items()}
+        calibrator.load_state_dict(state)
+        spoiled = any(value.is_floating_point() and bool(value.isnan().any()) for value in state.values())
+        if spoiled or not 1 <= int(calibrator.classes) <= 1 << 22:
+            raise ValueError("NaN, or an impossible number of classes")
+        if not getattr(calibrator, "needs_features", False):
+            calibrator(torch.zeros(1, int(calibrator.classes)))  # parts of unlike shapes fail here
+        calibrator.class_names = tuple(map(str, json.loads(metadata["class_names"])))
+    except _BROKEN as error:
+        got = f"a broken one in {files.shown(path)} ({files.reason_of(error)})"
+        raise FileFormatError("a whole calibrator", got, "save it again") from error
+    return calibrator

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -17,22 +17,28 @@ from torch import Tensor
 
 from calibrant._core.check import check_number
 from calibrant._core.newton import Optimum, newton, no_minimum
-from calibrant.calibrators.base import Certified, Tempered
-from calibrant.calibrators.chunks import LOWEST, check_label_logits, keep_excluded, lift_excluded, mix_with_uniform
+from calibrant.calibrators.base import (
+    LOWEST,
+    Certified,
+    Tempered,
+    check_label_logits,
+    keep_excluded,
+    lift_excluded,
+    mix_with_uniform,
+)
 from calibrant.calibrators.temperature import check_prior, fit_log_temperature
 from calibrant.rows import Batch, MemoryRows, RowSource
 
-# Up to these numbers of classes, six Hessians take no longer than thirty gradients of L-BFGS, and reach full precision
-_NEWTON_DIAGONAL, _NEWTON_FULL = 125, 15
+# Up to this number of parameters, six Hessians take no longer than thirty gradients of L-BFGS, and reach full precision
+_NEWTON = 250
 # The search on many rows starts at the optimum of a sample of this size, found with this tolerance, if there are so many parameters
 # that a Hessian of all rows takes much longer than a gradient
 _SAMPLE, _ROUGH, _MANY_PARAMETERS = 8192, 1e-3, 64
-_BLOCK_CLASSES = 128  # up to this number of classes, L-BFGS is scaled by one block per class, 17 MB in all
-_NEAR = 0.01  # a row with p (1 − p) above this counts towards a class's own block
+_BLOCK_CLASSES = 150  # up to this number of classes, L-BFGS is scaled by one block per class, 28 MB in all
 _TOLERANCE, _ACCEPTED = 3e-9, 1e-5  # for L-BFGS; 1e-5 is a thousandth of the sampling error at 10,000 rows
 _RESTARTS = 4
-# Smallest curvature of a class relative to the largest; a class far from all rows would otherwise be scaled by 1 / √0.
-_LEAST_CURVATURE = 1e-4
+# Smallest curvature of a parameter relative to the largest; that of a class far from all rows would otherwise scale by 1 / √0
+_LEAST_CURVATURE = 1e-9
 # A ridge, in rows, that fixes what the loss ignores: a constant added to all biases, or the slope of equal logits
 _SETTLES = 1e-6
 
@@ -80,13 +86,20 @@ class AffineRows:
         return loss, p, (p * self.weight).scatter_add_(0, self.labels[None], -self.weight[None])
 
 
-def diagonal_sums(rows: AffineRows, theta: Tensor, second: bool) -> tuple[Tensor, ...]:
-    """Return Σ log-loss of softmax(a ∘ x + b), its gradient by (a_k, b_k) (2K,), and with ``second`` its Hessian."""
+# Each structure of a map is a function of the rows and of its parameters θ (P,), which returns the summed log-loss, its gradient (P,)
+# and, if asked for, its curvature: the Hessian (P, P), or diagonal blocks (B, F, F) of it, B · F = P, which scale L-BFGS.
+
+
+def diagonal_sums(rows: AffineRows, theta: Tensor, curvature: str) -> tuple[Tensor, ...]:
+    """Return the sums for softmax(a ∘ x + b), θ being a_1, b_1, a_2, b_2 …."""
     x, (a, b) = rows.inputs, theta.view(-1, 2, 1).unbind(dim=1)
     loss, p, residual = rows.softmax(a * x + b)
     gradient = torch.stack([(residual * x).sum(dim=1), residual.sum(dim=1)], dim=1).view(-1)
-    if not second:
+    if not curvature:
         return loss, gradient
+    if curvature == "blocks":
+        spread = rows.weight * p * (1 - p)
+        return loss, gradient, torch.stack([(spread * x * x).sum(dim=1), spread.sum(dim=1)], dim=1).view(-1, 1, 1)
     # covariance under p of (x_k e_k, e_k): the diagonal part minus the outer product
     both = torch.stack([p * x, p], dim=1)  # (K, 2, n)
     weighted = both * rows.weight
@@ -97,8 +110,27 @@ def diagonal_sums(rows: AffineRows, theta: Tensor, second: bool) -> tuple[Tensor
     return loss, gradient, hessian
 
 
-def full_sums(rows: AffineRows, theta: Tensor, second: bool) -> tuple[Tensor, ...]:
-    """Return Σ log-loss of softmax(W φ + offset), its gradient by W (K·F,), and with ``second`` its Hessian.
+def slope_sums(rows: AffineRows, theta: Tensor, curvature: str) -> tuple[Tensor, ...]:
+    """Return the sums for softmax(s · x + b), θ being s, b_1, b_2 …."""
+    x = rows.inputs
+    loss, p, residual = rows.softmax(theta[0] * x + theta[1:, None])
+    gradient = torch.cat([(residual * x).sum()[None], residual.sum(dim=1)])
+    if not curvature:
+        return loss, gradient
+    if curvature == "blocks":
+        spread = rows.weight * p * (1 - p)
+        return loss, gradient, torch.cat([(spread * x * x).sum()[None], spread.sum(dim=1)]).view(-1, 1, 1)
+    hessian = theta.new_empty(len(theta), len(theta))
+    weighted, off = p * rows.weight, x - (p * x).sum(dim=0)
+    # covariance under p of x and of the class's indicator
+    hessian[0, 0] = (weighted * off * off).sum()
+    hessian[0, 1:] = hessian[1:, 0] = (weighted * off).sum(dim=1)
+    hessian[1:, 1:] = torch.diag(weighted.sum(dim=1)) - weighted @ p.T
+    return loss, gradient, hessian
+
+
+def full_sums(rows: AffineRows, theta: Tensor, curvature: str) -> tuple[Tensor, ...]:
+    """Return the sums for softmax(W φ + offset), θ being W (K, F) row by row.
 
     The Hessian's entry for (j, a) and (k, b) is Σ w (p_j δ_jk − p_j p_k) φ_a φ_b. Products of classes and of inputs are symmetric,
     so each pair is computed once, which takes a quarter of the multiplications.
@@ -106,8 +138,13 @@ def full_sums(rows: AffineRows, theta: Tensor, second: bool) -> tuple[Tensor, ..
     phi = rows.inputs
     loss, p, residual = rows.softmax(theta.view(-1, len(phi)) @ phi + rows.offset)
     gradient = (residual @ phi.T).view(-1)
-    if not second:
+    if not curvature:
         return loss, gradient
+    if curvature == "blocks":
+        spread = rows.weight * p * (1 - p)
+        if len(p) > _BLOCK_CLASSES:
+            return loss, gradient, (spread @ phi.square().T).view(-1, 1, 1)
+        return loss, gradient, torch.stack([(phi * one) @ phi.T for one in spread])
     moments, at_moment = _products_of_pairs(phi)
     moments *= rows.weight
     products, at_product = _products_of_pairs(p)
@@ -124,113 +161,58 @@ def _products_of_pairs(rows: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat([rows[a:] * rows[a] for a in range(len(rows))]), index
 
 
-def _diagonal_blocks(rows: RowSource, theta: Tensor) -> Tensor:
-    """Return the diagonal of the Hessian of ``diagonal_sums`` as blocks (2K, 1, 1), which scale L-BFGS."""
-    curvature: Tensor = rows.total(_diagonal_curvature, theta) / rows.mass
-    return _at_least(curvature)[:, None, None]
-
-
-def _diagonal_curvature(rows: AffineRows, theta: Tensor) -> Tensor:
-    """Return Σ w p_k (1 − p_k) of (x_k², 1) (2K,)."""
-    x, (a, b) = rows.inputs, theta.view(-1, 2, 1).unbind(dim=1)
-    p = torch.softmax(a * x + b, dim=0)
-    spread = rows.weight * p * (1 - p)
-    return torch.stack([(spread * x * x).sum(dim=1), spread.sum(dim=1)], dim=1).view(-1)
-
-
-def _full_blocks(rows: RowSource, theta: Tensor) -> Tensor:
-    """Return approximate diagonal blocks (B, F, F) of the Hessian of ``full_sums``, which scale L-BFGS."""
-    spread, moments, own = (part / rows.mass for part in rows.total(_full_curvature, theta))
-    spread = _at_least(spread)
-    if not len(own):
-        scales: Tensor = (spread[:, None] * moments.diagonal()).view(-1, 1, 1)
-        return scales
-    # if rows of x sum to a constant, [x; 1] is linearly dependent; 1e-9 is far above rounding and too small to matter
-    moments.diagonal().add_(1e-9 * moments.diagonal().max())
-    # near rows form a class's own block, and far rows share the moments of all rows, so that every block has full rank
-    far = (spread - own[:, -1, -1]).clamp_min(1e-3 * spread)
-    blocks: Tensor = far[:, None, None] * moments + own
-    return blocks
-
-
-def _full_curvature(rows: AffineRows, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return Σ w p (1 − p) (K,), Σ w φ φᵀ (F, F), and up to 128 classes Σ w p (1 − p) φ φᵀ (K, F, F) over each class's near rows."""
-    phi = rows.inputs
-    p = torch.softmax(theta.view(-1, len(phi)) @ phi + rows.offset, dim=0)
-    spread, weighted = p * (1 - p), phi * rows.weight
-    own = phi.new_zeros(len(p) if len(p) <= _BLOCK_CLASSES else 0, len(phi), len(phi))
-    for k in range(len(own)):
-        near = torch.nonzero(spread[k] > _NEAR)[:, 0]
-        own[k] = (weighted[:, near] * spread[k, near]) @ phi[:, near].T
-    return spread @ rows.weight, weighted @ phi.T, own
-
-
-def _at_least(curvature: Tensor) -> Tensor:
-    return curvature.clamp_min(_LEAST_CURVATURE * float(curvature.max()) + 1e-12)
-
-
-class Penalty(NamedTuple):
-    """Σ ridge (θ − centre)² + Σ tilt θ, ridge and centre (P,)."""
-
-    ridge: Tensor
-    centre: Tensor
-    tilt: Tensor | float = 0.0
-
-
 def fit_affine(
     rows: RowSource,
     sums: Callable[..., tuple[Tensor, ...]],
     start: Tensor,
     *,
-    penalty: Penalty,
-    tie: Tensor | None = None,
-    second: bool = False,
+    ridge: Tensor,
+    centre: Tensor,
+    tilt: Tensor | float = 0.0,
+    hessian: bool = True,
     tolerance: float | None = None,
 ) -> Optimum:
-    """Return the certified minimum θ (P,) of the mean log-loss + ``penalty``.
+    """Return the certified minimum θ (P,) of the mean log-loss + Σ ridge (θ − centre)² + Σ tilt θ.
 
     Args:
         rows: A source of ``AffineRows``.
-        sums: Summed loss, gradient and Hessian: ``diagonal_sums`` or ``full_sums``.
+        sums: The structure: ``diagonal_sums``, ``slope_sums`` or ``full_sums``.
         start: (P,) float64.
-        penalty: The penalty on θ.
-        tie: The index in θ of each parameter of ``sums``, if some parameters are tied; None if none are.
-        second: Whether to use Newton's method instead of L-BFGS.
+        ridge: (P,) strengths ≥ 0.
+        centre: (P,) the θ to which the ridge shrinks.
+        tilt: (P,) slopes of a linear term.
+        hessian: Whether few parameters are fitted by Newton's method; it does not pay if there are more inputs than classes.
         tolerance: The search may end when the gradient's largest entry is below this; None for the method's own.
 
     Raises:
         FitError: If there is no finite minimum, or the search did not reach it.
     """
 
-    def untied(theta: Tensor) -> Tensor:
-        return theta if tie is None else theta[tie]
-
-    def tied(part: Tensor) -> Tensor:
-        return part if tie is None else part.new_zeros(len(start), *part.shape[1:]).index_add_(0, tie, part)
-
-    def objective(theta: Tensor, second: bool, rows: RowSource = rows) -> Any:
-        value, gradient, *hessian = (part / rows.mass for part in rows.total(sums, untied(theta), second))
+    def objective(theta: Tensor, curvature: str = "", rows: RowSource = rows) -> Any:
+        value, gradient, *second = (part / rows.mass for part in rows.total(sums, theta, curvature))
         off = theta - centre
         value = value + (tilt * theta).sum() + (ridge * off * off).sum()
-        gradient = tied(gradient) + tilt + 2 * ridge * off
-        return value, gradient, *(tied(tied(part).T) + torch.diag(2 * ridge) for part in hessian)
+        return value, gradient + tilt + 2 * ridge * off, *second
 
-    ridge, centre, tilt = penalty
-    many = isinstance(rows, MemoryRows) and rows.count >= 4 * _SAMPLE and len(start) >= _MANY_PARAMETERS
-    if (
-        second and many and bool(ridge.all())
-    ):  # the Hessian of a sample scales the search on all rows, whose steps then need gradients only
-        some = partial(objective, second=True, rows=rows.map(_thinned, rows.count // _SAMPLE))
+    def with_hessian(theta: Tensor, rows: RowSource = rows) -> Any:
+        value, gradient, second = objective(theta, "hessian", rows)
+        return value, gradient, second + torch.diag(2 * ridge)
+
+    few, many = hessian and len(start) <= _NEWTON, isinstance(rows, MemoryRows) and rows.count >= 4 * _SAMPLE
+    if few and many and len(start) >= _MANY_PARAMETERS and bool(ridge.all()):
+        # the Hessian of a sample scales the search on all rows, whose steps then need gradients only
+        some = partial(with_hessian, rows=rows.map(_thinned, rows.count // _SAMPLE))
         start = newton(some, start, tolerance=_ROUGH, accepted=math.inf).theta
-        found = _lbfgs(partial(objective, second=False), start, some(start)[2][None], tolerance or _TOLERANCE)
-    elif second:
+        found = _lbfgs(objective, start, some(start)[2][None], tolerance or _TOLERANCE)
+    elif few:
         # convergence is quadratic: the last step squares the remaining error
         ends = {} if tolerance is None else {"tolerance": 100 * tolerance, "accepted": 100 * tolerance}
-        found = newton(partial(objective, second=True), start, **ends)
+        found = newton(with_hessian, start, **ends)
     else:
-        blocks = tied((_diagonal_blocks if sums is diagonal_sums else _full_blocks)(rows, untied(start)))
-        blocks = blocks + torch.diag_embed(2 * ridge.view(blocks.shape[:2]))
-        found = _lbfgs(partial(objective, second=False), start, blocks, tolerance or _TOLERANCE)
+        blocks = objective(start, "blocks")[2]
+        scale = blocks.diagonal(dim1=1, dim2=2)  # (B, F)
+        scale.add_(_LEAST_CURVATURE * scale.max() + 2 * ridge.view_as(scale))
+        found = _lbfgs(objective, start, blocks, tolerance or _TOLERANCE)
     if not bool(ridge.any()) and found.value * rows.mass < math.log(2):  # all rows are correct, so a larger θ is better
         raise no_minimum("parameters that grow without end")
     return found
@@ -320,13 +302,13 @@ class _Affine(Certified):
             rows.map(_affine_rows, self, unit),
             diagonal_sums if self.diagonal else full_sums,
             start.reshape(-1),
-            penalty=Penalty(ridge.view(-1), centre.view(-1)),
-            second=classes <= (_NEWTON_DIAGONAL if self.diagonal else _NEWTON_FULL),
+            ridge=ridge.view(-1),
+            centre=centre.view(-1),
             tolerance=self.tolerance,
         )
         theta = found.theta.view_as(centre)
         self.scale, self.bias = theta[:, 0 if self.diagonal else slice(-1)] / unit, theta[:, -1].clone()
-        self._certify(found.gradient, rows.device)
+        self.certificate = torch.tensor(found.gradient, dtype=torch.float64)
 
     def _transform(self, logits: Tensor) -> Tensor:
         x = self._inputs(logits)
@@ -468,8 +450,8 @@ class _Structured(_Affine, Tempered):
 
     def _unit(self, rows: RowSource) -> float:
         start = float(self.log_temperature) if self.fitted else 0.0
-        self._temper(fit_log_temperature(rows, start=start, prior=self.prior)[0], rows)
-        self.share = torch.tensor(1 / (rows.mass + 1), dtype=torch.float64, device=rows.device)
+        found, _ = fit_log_temperature(rows, start=start, prior=self.prior)
+        self.log_temperature, self.share = torch.tensor([found, 1 / (rows.mass + 1)], dtype=torch.float64)
         return 1.0
 
     def _ridge(self, classes: int, mass: float) -> tuple[float, float, float]:
@@ -597,21 +579,11 @@ class BiasScaling(Certified):
         if len(self.bias) == classes:
             start = torch.cat([self.slope[None] * size, self.bias])
         ridge = torch.full_like(centre, _SETTLES / mass)
-        tie = torch.arange(2 * classes, device=rows.device) // 2 + 1  # one slope, and a bias for each class
-        tie[::2] = 0
-        found = fit_affine(
-            ready,
-            diagonal_sums,
-            start,
-            penalty=Penalty(ridge, centre, tilt),
-            tie=tie,
-            second=classes <= _NEWTON_DIAGONAL,
-            tolerance=self.tolerance,
-        )
+        found = fit_affine(ready, slope_sums, start, ridge=ridge, centre=centre, tilt=tilt, tolerance=self.tolerance)
         self.slope = found.theta[0] / size
         # only the ridge depends on a constant added to all biases, and it is smallest at mean 0
         self.bias = found.theta[1:] - found.theta[1:].mean()
-        self._certify(found.gradient, rows.device)
+        self.certificate = torch.tensor(found.gradient, dtype=torch.float64)
 
     def _transform(self, logits: Tensor) -> Tensor:
         x = lift_excluded(logits)

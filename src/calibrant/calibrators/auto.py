@@ -19,10 +19,8 @@ from calibrant._core.config import config_of, renewed, shown
 from calibrant._core.notebook import to_html
 from calibrant._core.warn import report_progress
 from calibrant.calibrators.affine import BiasScaling, StructuredMatrixScaling, StructuredVectorScaling
-from calibrant.calibrators.base import Calibrator, Identity, narrowed
+from calibrant.calibrators.base import Calibrator, Chain, Identity, mix_with_uniform, narrowed, with_logits, wrong_mass
 from calibrant.calibrators.binned import CentredIsotonic
-from calibrant.calibrators.chain import Chain
-from calibrant.calibrators.chunks import mix_with_uniform, with_logits, wrong_mass
 from calibrant.calibrators.focal import FocalTemperatureScaling
 from calibrant.calibrators.folds import fold_by_scores, in_random_sample
 from calibrant.calibrators.kernel import KernelScaling

@@ -1,22 +1,27 @@
 """The base classes of calibrators, which map logits to logits, check their input, and can be saved.
 
-A calibrator keeps its arguments as attributes and what it learned in buffers; it never contains the model.
+A calibrator keeps its arguments as attributes and what it learned in buffers; it never contains the model. ``Identity`` and
+``Chain`` are here as well, and operations on logits that several calibrators share.
 """
 
 import inspect
+import json
 import math
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from calibrant._core.check import as_tensor, kind_of, refuse
-from calibrant._core.config import config_of
+from calibrant import _files as files
+from calibrant._core.check import LABEL_EXCLUDED, as_tensor, kind_of, refuse, shown
+from calibrant._core.config import config_of, own_version
 from calibrant._core.config import shown as settings_in_words
 from calibrant._core.notebook import to_html
 from calibrant._core.numerics import apply_in_precision, computing_on, in_row_chunks, is_transformed
@@ -25,9 +30,11 @@ from calibrant.data.leakage import KeptHashes, part_of, sketch_of
 from calibrant.data.pairs import Pairs
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import Features, check_features, taken
-from calibrant.errors import NotFittedError
+from calibrant.errors import InputError, NotFittedError
 from calibrant.rows import Batch, MemoryRows, RowSource
 
+FORMAT = "calibrant-calibrator-1.0"  # of a saved calibrator
+LOWEST = -100.0  # lower log-probabilities (4e-44) carry no information, and products with them would lose digits
 # Log-odds that mean certainty in every precision, small enough that 32-bit products and sums do not overflow
 _CERTAIN = 1e20
 
@@ -125,11 +132,18 @@ class Learned(nn.Module, ABC):
             NotFittedError: Before ``fit``.
             InputError: If ``path`` has another suffix.
         """
-        from calibrant.calibrators.saved import save_calibrator
-
         if not self.fitted:
             raise self._unfitted()
-        save_calibrator(self, path)
+        files.check_suffix(path, [".safetensors"], what="a saved calibrator")
+        metadata = {
+            "format": FORMAT,
+            "type": type(self).__name__,
+            "config": json.dumps(self.config(), sort_keys=True),
+            "versions": json.dumps({"calibrant": own_version(), "torch": torch.__version__}, sort_keys=True),
+            "class_names": json.dumps(self.class_names),
+        }
+        arrays = {name: value.detach().cpu().contiguous().numpy() for name, value in self.state_dict().items()}
+        files.write_arrays(path, arrays, metadata=metadata)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         # an unfitted calibrator does not know K, so its buffers take the shapes of the loaded ones
@@ -186,11 +200,10 @@ class Calibrator(Learned):
 
     @abstractmethod
     def _transform(self, logits: Tensor) -> Tensor:
-        """Return calibrated logits (N, K) for ``logits`` (N, K) in float32 or float64, in the same dtype."""
+        """Return calibrated logits (N, K) for ``logits`` (N, K) in float32 or float64, in the same dtype.
 
-    def _transform_with(self, logits: Tensor, features: Features | None) -> Tensor:
-        """Return calibrated logits (N, K) with named columns; a calibrator with ``needs_features`` implements it."""
-        raise refuse(f"logits alone for {type(self).__name__}", "features as well", "leave the features out")
+        A calibrator with ``needs_features`` takes the named columns as a second, optional argument.
+        """
 
     def fit(self, logits: Any, labels: Any = None, *, weights: Any = None) -> Self:
         """Fit on validation data, never on training or test data.
@@ -218,11 +231,10 @@ class Calibrator(Learned):
             rows = MemoryRows.of(logits.logits, logits.require_labels(), **columns)
         elif not isinstance(rows, RowSource):
             rows = MemoryRows.of(logits, labels, weights=weights)
-        if not isinstance(logits, MemoryRows):  # whose weights may be counts, as scikit-learn's are
+        if rows.weighted and not isinstance(logits, MemoryRows):  # whose weights may be counts, as scikit-learn's are
             rows = rows.normalized()
         with torch.no_grad(), computing_on(rows.device), one_thread_if_small(rows.count * rows.classes):
-            self._fit(rows)
-            self._note(rows)
+            self._learn(rows)
             self.fit_rows = sketch_of(rows.uncut.total(_hashed), rows.count).to(rows.device)
         self.class_names = tuple(getattr(logits, "class_names", None) or ())
         return self
@@ -257,28 +269,27 @@ class Calibrator(Learned):
             if features is not None:
                 of_position = torch.arange(len(rows)).repeat_interleave(math.prod(rows.shape[1:-1]))
                 features = taken(check_features(features, rows=len(rows)) or {}, of_position)
-            answer: Tensor = self(rows.flatten(0, -2), features).unflatten(0, rows.shape[:-1])
-            return answer.movedim(-1, 1)  # (N, K, d1, …)
+            moved: Tensor = self(rows.flatten(0, -2), features).unflatten(0, rows.shape[:-1])
+            return moved.movedim(-1, 1)  # (N, K, d1, …)
         if isinstance(logits, Tensor) and logits.device.type == "mps":
-            moved: Tensor = self(logits.cpu(), features)
-            return moved.to(logits.device)
+            return cast(Tensor, self(logits.cpu(), features)).to(logits.device)
         self.check_input(logits)
         kind = logits.device.type
         autocast = not torch.compiler.is_compiling() and torch.amp.is_autocast_available(kind)
         # a matrix product in bfloat16 keeps three digits, too few for calibrated probabilities
         with torch.autocast(kind, enabled=False) if autocast else nullcontext():
             if logits.dtype.itemsize >= torch.float32.itemsize:
-                wide = bounded(logits)
-                answer = self._transform(wide) if features is None else self._transform_with(wide, features)
+                wide, transform = bounded(logits), self._transform
+                answer: Tensor = transform(wide) if features is None else cast(Any, transform)(wide, features)
                 return logits if answer is wide else answer
             if features is None:  # a few rows at a time, because all rows in 32 bits would take twice the memory
                 return in_row_chunks(self._in_16_bits, logits)
             return self._in_16_bits(logits, features)
 
-    def _in_16_bits(self, logits: Tensor, features: Features | None = None) -> Tensor:
+    def _in_16_bits(self, logits: Tensor, *features: Features) -> Tensor:
         """Return the calibrated logits of 16-bit logits, computed in 32 bits and rounded so that no decision changes."""
         wide = bounded(logits)
-        answer = self._transform(wide) if features is None else self._transform_with(wide, features)
+        answer = cast(Any, self._transform)(wide, *features)
         if answer is wide:
             return logits
         answer = narrowed(answer, logits.dtype)
@@ -344,9 +355,6 @@ class Certified(Calibrator):
         """The largest gradient entry at the end; NaN before ``fit``, and after a search over a grid."""
         return float(self.certificate) if self.fitted and self.certificate.numel() else math.nan
 
-    def _certify(self, gradient: float, device: torch.device | str | None = None) -> None:
-        self.certificate = torch.tensor(gradient, dtype=torch.float64, device=device)
-
 
 class Tempered(Calibrator):
     """A calibrator that divides the logits by a temperature T, kept as log T."""
@@ -361,9 +369,6 @@ class Tempered(Calibrator):
     def learned(self) -> str:
         """Return the temperature."""
         return f"temperature={self.temperature:.4g}"
-
-    def _temper(self, log_temperature: float, rows: RowSource) -> None:
-        self.log_temperature = torch.tensor(log_temperature, dtype=torch.float64, device=rows.device)
 
     def _tempered(self, wide: Tensor) -> Tensor:
         return wide * torch.exp(-self.log_temperature).to(wide.dtype)
@@ -387,3 +392,90 @@ class Identity(Calibrator):
 
     def _transform(self, logits: Tensor) -> Tensor:
         return logits
+
+
+class Chain(Calibrator):
+    """Fits and applies calibrators in order, each on the output of the previous one.
+
+    Args:
+        stages: At least one calibrator that needs only logits.
+
+    Raises:
+        InputError: If a stage is something else.
+
+    Examples:
+        >>> from calibrant.calibrators import TemperatureScaling
+        >>> z, y = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]]), torch.tensor([0, 1, 1])
+        >>> Chain(Identity(), TemperatureScaling()).fit(z, y)(z).shape
+        torch.Size([3, 2])
+    """
+
+    def __init__(self, *stages: Calibrator) -> None:
+        super().__init__()
+        if not stages or not all(isinstance(stage, Calibrator) and not stage.needs_features for stage in stages):
+            got = shown(stages[0] if len(stages) == 1 else stages)
+            raise refuse("at least one calibrator of the logits alone", got, "write Chain(first, second)")
+        self.stages: Any = nn.ModuleList(stages)
+        self.top_label = any(stage.top_label for stage in stages)
+        self.decision_on_top = self.top_label and all(stage.decision_on_top for stage in stages if stage.top_label)
+        self._update_facts()
+
+    def _update_facts(self) -> None:
+        self.preserves_argmax = all(stage.preserves_argmax for stage in self.stages)
+
+    def _fit(self, rows: RowSource) -> None:
+        *others, last = self.stages
+        for stage in others:
+            stage._learn(rows)
+            rows = rows.map(with_logits, stage)
+        last._learn(rows)
+
+    def _transform(self, logits: Tensor) -> Tensor:
+        for stage in self.stages:
+            logits = stage(logits)
+        return logits
+
+
+# Operations that several calibrators share.
+
+
+def check_label_logits(batch: Batch) -> None:
+    """Check that no true class is excluded by a logit of −inf.
+
+    Raises:
+        InputError: If one is; the error shows its label and row.
+    """
+    excluded = torch.isinf(batch.logits.gather(1, batch.labels[:, None])[:, 0])
+    if bool(excluded.any()):
+        row = int(excluded.nonzero()[0])
+        got = f"−inf for a label {int(batch.labels[row])} in row {row} of its batch"
+        raise InputError("a finite logit for every label", got, LABEL_EXCLUDED)
+
+
+def wrong_mass(batch: Batch) -> Tensor:
+    """Return the weight of the rows whose largest logit is not that of the label."""
+    return batch.row_weights[batch.logits.argmax(dim=1) != batch.labels].sum()
+
+
+def with_logits(batch: Batch, change: Callable[..., Tensor], *parameters: float) -> Batch:
+    """Return the rows with logits ``change(logits, *parameters)``, which are not rounded to 16 bits."""
+    z = batch.logits
+    wide = z.float() if z.dtype.itemsize < torch.float32.itemsize else z
+    return replace(batch, logits=change(wide, *parameters))
+
+
+def lift_excluded(logits: Tensor) -> Tensor:
+    """Return ``logits`` (N, K) with −inf replaced by the row's smallest finite entry, so that matrix products stay finite."""
+    excluded = torch.isneginf(logits)
+    return torch.where(excluded, logits.masked_fill(excluded, torch.inf).amin(dim=1, keepdim=True), logits)
+
+
+def keep_excluded(answer: Tensor, logits: Tensor) -> Tensor:
+    """Return ``answer`` in the dtype of ``logits``, with −inf for every class that ``logits`` exclude."""
+    return torch.where(torch.isneginf(logits), -torch.inf, answer).to(logits.dtype)
+
+
+def mix_with_uniform(log_p: Tensor, share: Tensor | float) -> Tensor:
+    """Return log((1 − share) · p + share / K) (N, K) for p = exp(log_p), which is finite if share > 0."""
+    share = torch.as_tensor(share, dtype=log_p.dtype, device=log_p.device)
+    return torch.logaddexp(torch.log1p(-share) + log_p, (share / log_p.shape[1]).log().expand_as(log_p))

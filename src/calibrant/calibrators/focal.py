@@ -11,8 +11,7 @@ from torch import Tensor
 from calibrant._core.check import check_choice, refuse
 from calibrant._core.log_pairs import log_normalise
 from calibrant.binning import Binning, as_binning
-from calibrant.calibrators.base import Calibrator, Tempered, narrowed
-from calibrant.calibrators.chunks import check_label_logits
+from calibrant.calibrators.base import Calibrator, Tempered, check_label_logits, narrowed
 from calibrant.calibrators.grids import Criterion, Grid, GridSearch, check_grid
 from calibrant.calibrators.temperature import T_HIGH, T_LOW, check_prior, fit_log_temperature
 from calibrant.errors import FitError

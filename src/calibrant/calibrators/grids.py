@@ -16,7 +16,7 @@ from calibrant._core.check import check_choice, check_number, refuse
 from calibrant._core.log_pairs import log_pairs
 from calibrant._core.warn import warn_user
 from calibrant.binning import Binning, EqualMass, EqualWidth
-from calibrant.calibrators.chunks import check_label_logits
+from calibrant.calibrators.base import check_label_logits
 from calibrant.errors import BoundWarning, InputError
 from calibrant.rows import RowSource
 from calibrant.scores import entropy_ratio

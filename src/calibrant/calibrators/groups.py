@@ -14,10 +14,9 @@ import torch
 from torch import Tensor
 
 from calibrant._core.check import check_number, refuse
+from calibrant._core.newton import convex_fit
 from calibrant.calibrators.affine import centre_rows, logit_squares
-from calibrant.calibrators.base import Certified
-from calibrant.calibrators.chunks import check_label_logits, keep_excluded, lift_excluded
-from calibrant.calibrators.convex import convex_fit
+from calibrant.calibrators.base import Certified, check_label_logits, keep_excluded, lift_excluded
 from calibrant.calibrators.folds import fold_by_scores
 from calibrant.calibrators.temperature import fit_log_temperature
 from calibrant.data.record import Column, Features, check_column
@@ -75,14 +74,11 @@ class _ByDesign(Certified):
         self._known = json.loads(bytes(self.names.tolist()) or b"{}")
         self.needs_features = bool(self._known) or not self.fitted
 
-    def _transform(self, logits: Tensor) -> Tensor:
-        return self._transform_with(logits, None)
-
-    def _transform_with(self, logits: Tensor, features: Features | None) -> Tensor:
-        if self.needs_features and features is None:
+    def _transform(self, logits: Tensor, *features: Features) -> Tensor:
+        if self.needs_features and not features:
             remedy = "pass calibrator(logits, features), or predictions.calibrated_by(calibrator)"
             raise refuse(f"the features that {type(self).__name__} was fitted on", "none", remedy)
-        design = self._design(features or {}, logits.shape[0]).to(self.slopes.device)
+        design = self._design(features[0] if features else {}, logits.shape[0]).to(self.slopes.device)
         slope, bias = design @ self.slopes[:, None], design @ self.biases
         return keep_excluded(lift_excluded(logits) * slope.to(logits.dtype) + bias.to(logits.dtype), logits)
 
@@ -189,7 +185,7 @@ class FeatureScaling(_ByDesign):
         # from the uniform distribution, where the curvature is largest
         theta, gradient = _fit_table(inputs, batch.row_weights, ridge, centre, torch.zeros_like(centre))
         self.slopes, self.biases = theta[:, 0] / size, theta[:, 1:] @ directions
-        self._certify(gradient, device)
+        self.certificate = torch.tensor(gradient, dtype=torch.float64)
 
     def _table(self, features: Features, rows: int) -> Tensor:
         table = torch.empty(rows, len(self._known), dtype=torch.float64, device="cpu")
@@ -292,8 +288,7 @@ class GroupScaling(_ByDesign):
         if math.isfinite(used):
             theta, gradient = _fit_table(inputs, batch.row_weights, _ridge(used, centre), centre, centre)
         self.slopes, self.biases = theta[:, 0] * slope, theta[:, 1:] @ directions
-        self.used = torch.tensor(used, dtype=torch.float64, device=device)
-        self._certify(gradient, device)
+        self.used, self.certificate = torch.tensor([used, gradient], dtype=torch.float64)
 
     def _choose_strength(self, inputs: tuple[Tensor, ...], centre: Tensor, batch: Batch) -> float:
         """Return the strength with the lowest cross-fitted log-loss, or inf if its gain is below two standard errors."""

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from calibrant._core.check import check_count, check_number
-from calibrant.calibrators.affine import AffineRows, Penalty, fit_affine, full_sums, log_probs_of
-from calibrant.calibrators.base import Certified
-from calibrant.calibrators.chunks import check_label_logits, keep_excluded
+from calibrant.calibrators.affine import AffineRows, fit_affine, full_sums, log_probs_of
+from calibrant.calibrators.base import Certified, check_label_logits, keep_excluded
 from calibrant.rows import Batch, RowSource
 
 _LOWEST = -12.0  # lower log-probabilities (6e-6) are clipped, because their differences carry no information
@@ -73,15 +72,10 @@ class KernelScaling(Certified):
         self.phases = center @ self.frequencies
         shape, zero = (rows.classes, 2 * self.waves), torch.zeros(2 * self.waves * rows.classes).to(center)
         start = self.coefficients.view(-1) if self.coefficients.shape == shape else zero
-        found = fit_affine(
-            rows.map(_kernel_rows, self.frequencies, self.phases),
-            full_sums,
-            start,
-            penalty=Penalty(torch.full_like(zero, self.ridge / mass), zero),
-            tolerance=self.tolerance,
-        )
+        ready, ridge = rows.map(_kernel_rows, self.frequencies, self.phases), torch.full_like(zero, self.ridge / mass)
+        found = fit_affine(ready, full_sums, start, ridge=ridge, centre=zero, hessian=False, tolerance=self.tolerance)
         self.coefficients = found.theta.view(shape)
-        self._certify(found.gradient, device)
+        self.certificate = torch.tensor(found.gradient, dtype=torch.float64)
 
     def _transform(self, logits: Tensor) -> Tensor:
         log_p = log_probs_of(logits)

@@ -76,7 +76,7 @@ class EnsembleTemperatureScaling(Tempered):
     def _fit(self, rows: RowSource) -> None:
         start = float(self.log_temperature) if self.fitted else 0.0
         log_temperature, _ = fit_log_temperature(rows, start=start, prior=self.prior)
-        self._temper(log_temperature, rows)
+        self.log_temperature = torch.tensor(log_temperature, dtype=torch.float64)
         p, weights = zip(*rows.collected(_label_probabilities, math.exp(log_temperature)), strict=True)
         self.weights = fit_mixture_weights(torch.cat(p), torch.cat(weights))
 

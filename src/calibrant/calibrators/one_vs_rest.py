@@ -15,8 +15,7 @@ from torch import Tensor
 from calibrant._core.check import check_count, check_number
 from calibrant._core.newton import newton
 from calibrant._core.numerics import in_row_chunks
-from calibrant.calibrators.base import Calibrator
-from calibrant.calibrators.chunks import LOWEST
+from calibrant.calibrators.base import LOWEST, Calibrator
 from calibrant.rows import RowSource
 
 _TOLERANCE = 1e-10  # gradient entry of the mean log-loss at which the fit ends, with features scaled to at most 1

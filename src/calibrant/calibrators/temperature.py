@@ -12,8 +12,7 @@ from calibrant._core.check import check_number, refuse
 from calibrant._core.warn import warn_user
 from calibrant._kernel import temperature_moments
 from calibrant.binning import Binning, as_binning
-from calibrant.calibrators.base import Certified, Tempered
-from calibrant.calibrators.chunks import check_label_logits
+from calibrant.calibrators.base import Certified, Tempered, check_label_logits
 from calibrant.calibrators.grids import Criterion, Grid, GridSearch, check_grid
 from calibrant.errors import BoundWarning, FitError
 from calibrant.rows import Batch, MemoryRows, RowSource

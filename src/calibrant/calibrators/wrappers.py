@@ -12,9 +12,8 @@ from calibrant._core.config import renewed
 from calibrant._core.log_pairs import log_pair_of_top
 from calibrant._core.numerics import in_row_chunks, rank_in, sort_down
 from calibrant.calibrators.auto import MIN_ERRORS, AutoCalibrator, check_inner, held_out
-from calibrant.calibrators.base import Calibrator, Identity, break_ties, narrowed
+from calibrant.calibrators.base import LOWEST, Calibrator, Identity, break_ties, narrowed, wrong_mass
 from calibrant.calibrators.binned import CentredIsotonic
-from calibrant.calibrators.chunks import LOWEST, wrong_mass
 from calibrant.calibrators.one_vs_rest import BetaCalibration, PlattScaling, SplineCalibration
 from calibrant.rows import Batch, MemoryRows, RowSource
 
