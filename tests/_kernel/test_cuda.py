@@ -70,14 +70,14 @@ def test_kernels_are_chosen_for_many_logits_that_they_can_take(monkeypatch: pyte
         like = SimpleNamespace(is_cuda=device == "cuda", numel=lambda: math.prod(shape), shape=shape, dtype=dtype)
         return _kernel.is_large(cast(torch.Tensor, like))
 
-    monkeypatch.setattr(_kernel, "has_triton", lambda: True)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "triton")
     assert is_large(4096, 1024)
     assert is_large(4096, 1024, dtype=torch.bfloat16)
     assert not is_large(4095, 1024)
     assert not is_large(10**6, 1023)
     assert not is_large(4096, 1024, dtype=torch.float64)
     assert not is_large(4096, 1024, device="cpu")
-    monkeypatch.setattr(_kernel, "has_triton", lambda: False)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert not is_large(4096, 1024)
 
 

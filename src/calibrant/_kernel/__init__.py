@@ -167,13 +167,8 @@ def threads(count: int) -> Iterator[None]:
 def is_large(logits: Tensor) -> bool:
     """Return whether Triton's cross-entropy is faster than PyTorch's on these logits, and can run."""
     many = logits.is_cuda and logits.numel() >= 1 << 22 and logits.shape[1] >= 1024
-    return many and logits.dtype != torch.float64 and not torch.compiler.is_compiling() and has_triton()
-
-
-@cache
-def has_triton() -> bool:
-    """Return whether Triton is installed."""
-    return importlib.util.find_spec("triton") is not None
+    eager = logits.dtype != torch.float64 and not torch.compiler.is_compiling()
+    return many and eager and importlib.util.find_spec("triton") is not None
 
 
 @cache

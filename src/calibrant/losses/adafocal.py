@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Self, TypeAlias, Unpack
+from typing import Any, Self, Unpack
 
 import torch
 from torch import Tensor, distributed, nn
@@ -15,8 +15,6 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.losses.loss import LossOptions, WeightedNLL
 from calibrant.scores import power_of_rest
-
-Labelled: TypeAlias = Predictions | Pairs
 
 
 class AdaFocalLoss(WeightedNLL):
@@ -86,7 +84,7 @@ class AdaFocalLoss(WeightedNLL):
         return self
 
     @torch.no_grad()
-    def update(self, validation: Labelled) -> None:
+    def update(self, validation: Predictions | Pairs) -> None:
         """Update each bin's γ from the bin's calibration error on ``validation``, and the edges from its confidences.
 
         γ ← γ·e^{λE} if γ > 0, γ·e^{−λE} otherwise, with E = confidence − accuracy in the bin; then the sign switch, then
@@ -143,7 +141,7 @@ def of_all_processes(part: Any, group: Any = None) -> list[Any]:
     return parts
 
 
-def decisions_of_all_processes(validation: Labelled) -> tuple[Tensor, Tensor]:
+def decisions_of_all_processes(validation: Predictions | Pairs) -> tuple[Tensor, Tensor]:
     """Return the confidence (N,) and whether it was right (N,) float64 of all processes' rows, on the CPU."""
     parts = of_all_processes((validation.confidence.cpu(), validation.correct.double().cpu()))
     return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])

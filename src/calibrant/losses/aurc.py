@@ -7,8 +7,10 @@ from torch import Tensor
 
 from calibrant._core.check import check_number
 from calibrant.binning import EqualWidth
+from calibrant.data.pairs import Pairs
+from calibrant.data.predictions import Predictions
 from calibrant.losses._blocks import confidence_of, row_nll
-from calibrant.losses.adafocal import Labelled, decisions_of_all_processes
+from calibrant.losses.adafocal import decisions_of_all_processes
 from calibrant.losses.loss import LossOptions, RowLoss
 
 
@@ -61,7 +63,7 @@ class AURCLoss(RowLoss):
         self.register_buffer("updates", torch.tensor(0))
 
     @torch.no_grad()
-    def update(self, validation: Labelled) -> None:
+    def update(self, validation: Predictions | Pairs) -> None:
         """Set the distribution of confidences.
 
         Args:

@@ -377,9 +377,7 @@ def check_targets(targets: Tensor) -> Tensor:
     """Return ``targets`` (N, K) if its rows are probability distributions; values that cannot be read are not checked."""
     if not can_be_read(targets):
         return targets
-    bits = torch.finfo(targets.dtype)
-    # 16 bits keep three digits of each probability
-    tolerance = max(PROBABILITY_TOLERANCE, bits.eps) if bits.bits == 16 else PROBABILITY_TOLERANCE
+    tolerance = max(PROBABILITY_TOLERANCE, torch.finfo(targets.dtype).eps)  # bfloat16 keeps two digits
     sums, least = targets.detach().sum(dim=1, dtype=torch.float32), targets.detach().amin(dim=1)
     wrong = ~((least >= 0) & ((sums - 1).abs() <= tolerance))
     if bool(wrong.any()):

@@ -59,6 +59,7 @@ class Penalty(Loss):
         super().__init__(**options_of(base))
         self.strength = check_number(strength, name="strength", low=self.least_strength)
         self.base = base
+        self.has_row_terms = base.has_row_terms
 
 
 class RowPenalty(Penalty):
@@ -79,10 +80,6 @@ class RowPenalty(Penalty):
         >>> LogitVariance(0.1)(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
         tensor(0.3269)
     """
-
-    def __init__(self, strength: float, **options: Unpack[PenaltyOptions]) -> None:
-        super().__init__(strength, **options)
-        self.has_row_terms = self.base.has_row_terms
 
     @abstractmethod
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -118,10 +115,9 @@ class BatchPenalty(Penalty):
         tensor(1.0077)
     """
 
-    has_row_terms = False
-
     def __init__(self, strength: float, **options: Unpack[PenaltyOptions]) -> None:
         super().__init__(strength, **options)
+        self.has_row_terms = False
         if self.reduction == "none":
             remedy = "a penalty on the whole batch has no term per sample"
             raise InputError(f"reduction='mean' or 'sum' for {type(self).__name__}", "'none'", remedy)
