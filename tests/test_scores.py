@@ -49,6 +49,9 @@ def test_a_users_score_is_right_in_float32_where_its_slope_underflows_there() ->
     expected = FocalScore(2.0).log_slope(log_p, log_not_p)
     torch.testing.assert_close(Own().log_slope(log_p, log_not_p), expected)
     assert Own().slope(log_p, log_not_p).dtype == torch.float32
+    # one that underflows in float64, too, counts as the smallest normal number
+    lost = Own().log_slope(torch.tensor([-1e-200], dtype=torch.float64), torch.tensor([-460.0], dtype=torch.float64))
+    assert lost.item() == pytest.approx(math.log(torch.finfo(torch.float64).tiny))
 
 
 def test_a_users_slope_is_differentiable() -> None:

@@ -12,7 +12,6 @@ from torch import Tensor, distributed, multiprocessing
 from calibrant import Predictions, losses
 
 RECORD = Path(__file__).parent.parent / "fixtures" / "adafocal_digits.npz"
-SEQUENCES = ["overconfident", "underconfident_switch", "negative_then_over", "clip_max", "mixed"]
 
 
 def followed(logits: np.ndarray, labels: np.ndarray, rate: float, bins: int) -> tuple[list[Any], list[Any]]:
@@ -40,18 +39,6 @@ def record() -> dict[str, np.ndarray]:
     """Validation logits and labels of a training on digits (tests/fixtures/adafocal_digits.py)."""
     with np.load(RECORD, allow_pickle=False) as file:
         return dict(file)
-
-
-@pytest.mark.parametrize("name", SEQUENCES)
-def test_stored_sequences(vectors: dict[str, dict[str, Any]], name: str) -> None:
-    entry = vectors[f"adafocal_gamma_sequence_{name}"]
-    given = entry["inputs"]
-    loss = losses.AdaFocalLoss(1, given["lam"], given["s_th"], given["gamma_min"], given["gamma_max"])
-    gamma, seen = torch.tensor([given["gamma0"]], dtype=torch.float64), []
-    for error in given["E"]:
-        gamma = loss.adapted(gamma, torch.tensor([error], dtype=torch.float64))
-        seen.append(gamma.item())
-    assert np.allclose(seen, entry["expected"]["gammas"], rtol=0, atol=entry["tolerance"]["abs"])
 
 
 def test_stored_look_up_and_loss(vectors: dict[str, dict[str, Any]]) -> None:

@@ -221,12 +221,12 @@ def exact_log_probs(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(confident, torch.log1p(-torch.exp(torch.where(confident, log_not_p, -1.0))), direct), log_not_p
 
 
-def soft_pair(logits: Tensor, targets: Tensor, *, excluded: float = 0.0) -> tuple[Tensor, Tensor]:
-    """Return q and log p, each (N, K), of target probabilities q; log p is ``excluded`` for a class of logit −inf and target 0."""
+def soft_pair(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Return q and log p, each (N, K), of target probabilities q; log p is 0 for a class of logit −inf and target 0."""
     log_p = F.log_softmax(promoted(logits), dim=1)
     q = targets.to(log_p.dtype)
     # 0 · −∞ is NaN, which torch's own cross-entropy returns there
-    return q, log_p.masked_fill((log_p == -math.inf) & (q == 0), excluded)
+    return q, log_p.masked_fill((log_p == -math.inf) & (q == 0), 0.0)
 
 
 def positive_power(base: Tensor, exponent: float) -> Tensor:

@@ -48,10 +48,9 @@ class FocalLoss(WeightedNLL):
 
     def of_targets(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return −Σ_k q_k (1 − p_k)^γ log p_k (N,) (Mukhoti et al. 2020, Appendix A)."""
-        q, log_p = soft_pair(logits, targets, excluded=-1.0)  # a logarithm at which the weight is finite
-        return (q * weighted_nll(self.sample_weight, log_p, log1mexp(log_p), detach_weight=self.detach_weight)).sum(
-            dim=1
-        )
+        q, log_p = soft_pair(logits, targets)
+        terms = weighted_nll(self.sample_weight, log_p, log1mexp(log_p), detach_weight=self.detach_weight)
+        return (q * terms).sum(dim=1)
 
 
 class InverseFocalLoss(WeightedNLL):
