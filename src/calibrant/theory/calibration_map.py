@@ -162,7 +162,7 @@ def _log_eta_step(score: TrueClassScore, log_eta: Tensor, logits: Tensor, exclud
     top = logits.argmax(dim=1, keepdim=True)
     fixed = excluded.scatter(1, top, True)
     r = (log_eta - value).masked_fill(excluded, 0.0)
-    r = (r - r.gather(1, top)).masked_fill(fixed, 0.0)
+    r = r - r.gather(1, top)
     rate, x = rates.gather(1, top), logits.gather(1, top)
     e = torch.where(fixed, 1.0, rates / torch.sigmoid(-logits))
     log_weight = F.logsigmoid(logits).masked_fill(fixed, -1e8) - torch.log(e)
