@@ -62,7 +62,7 @@ def _interval(figure: str) -> Trial:
             truth = population.ece_between(metric.binning.edges(data.confidence).numpy())
         else:
             truth = getattr(population, figure)
-        found = interval(metric, data, draws=200, seed=seed)
+        found = interval(metric, data)
         return {"shown": 1.0, "broken": float(not found.low - 1e-9 <= truth <= found.high + 1e-9)}
 
     return trial

@@ -4,7 +4,6 @@ Bins are (lo, hi], as in the papers; the first also contains 0.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -13,29 +12,14 @@ import torch
 from torch import Tensor
 
 from calibrant._core.check import check_choice, check_count, check_same_weights, refuse, shown
-from calibrant._core.numerics import add_records, row_chunks
-from calibrant._kernel import TIE as TIE
-from calibrant._kernel import bin_of, pair_bins
+from calibrant._core.numerics import add_records
+from calibrant._kernel import TIE, bin_of, pair_bins
 from calibrant.errors import InputError
 
 __all__ = ["BinTable", "Binning", "EqualMass", "EqualWidth"]
 
 MAX_BINS = 1 << 20  # their sums fit in memory
 LOOP_BINS = 1000  # largest number of bins for the compiled loops, whose table for each thread must stay in the cache
-_FEW_BINS = 64  # up to this number, an accelerator computes sums as a product with the membership matrix
-
-
-@dataclass(frozen=True, eq=False)
-class GroupedGaps:
-    """The covariance of the bins' gaps for rows in groups.
-
-    Args:
-        sums: S (G, B) for G groups and B bins; SᵀS is the covariance of the bins' weighted gaps.
-        degrees: Degrees of freedom of that covariance.
-    """
-
-    sums: Tensor
-    degrees: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +34,9 @@ class BinTable:
         squares: (5, B) float64 sums Σ w², Σ w²p, Σ w²y, Σ w²p², Σ w²py, from which variances are computed; w = 1 without
             weights.
         weighted: Whether the rows have weights.
-        groups: The covariance of the gaps for rows in groups, which tables cannot be added with; None for independent rows.
+        groups: S (G, B) for rows in G groups, where SᵀS is the covariance of the bins' weighted gaps; None for independent rows.
+            Such tables cannot be added.
+        degrees: Degrees of freedom of that covariance.
 
     Examples:
         >>> p, y = torch.tensor([0.2, 0.3, 0.9]), torch.tensor([0, 1, 1])
@@ -65,7 +51,8 @@ class BinTable:
     total: float
     squares: Tensor
     weighted: bool = False
-    groups: GroupedGaps | None = None
+    groups: Tensor | None = None
+    degrees: float = 0.0
 
     @classmethod
     def from_pairs(cls, index: Tensor, p: Tensor, y: Tensor, *, bins: int, weight: Tensor | None = None) -> "BinTable":
@@ -93,65 +80,46 @@ class BinTable:
 
     def __add__(self, other: "BinTable") -> "BinTable":
         check_same_weights(self.weighted, other.weighted)
-        if self.groups is not None or other.groups is not None:
-            raise InputError("tables of independent rows", "tables of rows in groups", "make one table of all rows")
         if self.count.shape != other.count.shape:
             bins = f"{self.count.shape[0]} and {other.count.shape[0]}"
             raise InputError("tables with the same number of bins", bins, "merge tables of the same binning only")
         return add_records(self, other, weighted=self.weighted)
 
-    def __getitem__(self, bins: Any) -> "BinTable":
-        """Return the table of some bins: a slice, or a mask (B,)."""
-        groups = None if self.groups is None else replace(self.groups, sums=self.groups.sums[:, bins])
-        count, sum_p, sum_y = self.count[bins], self.sum_p[bins], self.sum_y[..., bins]
-        return BinTable(count, sum_p, sum_y, self.total, self.squares[:, bins], self.weighted, groups)
-
     def parts(self, count: int) -> "list[BinTable]":
         """Return this table split into ``count`` consecutive tables with the same number of bins."""
-        size = self.count.shape[0] // count
-        return [self[k * size : (k + 1) * size] for k in range(count)]
+        names = ("count", "sum_p", "sum_y", "squares") + (() if self.groups is None else ("groups",))
+        columns = zip(*(getattr(self, name).chunk(count, dim=-1) for name in names), strict=True)
+        return [replace(self, **dict(zip(names, part, strict=True))) for part in columns]
 
     @property
-    def filled(self) -> Tensor:
-        """(B,): the counts, or 1 for an empty bin: the divisor for a bin's sums."""
-        return torch.where(self.count > 0, self.count, 1)
-
-    @property
-    def gap(self) -> Tensor:
-        """(…, B) float64: mean probability minus mean outcome of each bin; 0 in an empty bin."""
-        return (self.sum_p - self.sum_y) / self.filled
+    def mean(self) -> Tensor:
+        """(B,) float64: mean probability of each bin; 0 in an empty bin."""
+        return (self.sum_p / self.count).nan_to_num_().clamp_(0, 1)
 
     @property
     def rate(self) -> Tensor:
         """(…, B) float64: mean outcome of each bin, clipped to [0, 1] because weights cause rounding; 0 in an empty bin."""
-        return (self.sum_y / self.filled).clamp(0, 1)
+        return (self.sum_y / self.count).nan_to_num_().clamp_(0, 1)
+
+    @property
+    def gap(self) -> Tensor:
+        """(…, B) float64: mean probability minus mean outcome of each bin; 0 in an empty bin."""
+        return ((self.sum_p - self.sum_y) / self.count).nan_to_num_()
 
     @property
     def weight(self) -> Tensor:
         """(B,) float64: fraction of all rows in each bin."""
-        return self.count.double() / self.mass
-
-    @property
-    def mass(self) -> float:
-        """The sum of all weights, or 1 for an empty table: the divisor for sums."""
-        return self.total if self.total > 0 else 1
+        return self.count.double() / self.total
 
     @property
     def effective(self) -> Tensor:
         """(B,) float64: effective number of rows of each bin, (Σw)² / Σw²."""
-        return self.count.double().square() / torch.where(self.count > 0, self.squares[0], 1)
+        return (self.count.double().square() / self.squares[0]).nan_to_num_()
 
     @property
     def noise(self) -> Tensor:
         """(B,) Σ w² p (1 − p): the variance of Σ w y if the probabilities are calibrated."""
         return (self.squares[1] - self.squares[3]).clamp_min(0)
-
-    @property
-    def decided(self) -> Tensor:
-        """(2, 2): Σ w and Σ w² of the rows whose outcome is 0, then of those whose outcome is 1."""
-        both = torch.stack([self.count.double().sum(), self.squares[0].sum()])
-        right = torch.stack([self.sum_y.sum(), self.squares[2].sum()])
-        return torch.stack([both - right, right]).cpu()
 
     def errors(self, *, norm: float = 1) -> Tensor:
         """Return (Σ_b weight_b |gap_b|^norm)^(1/norm) for each table (…).
@@ -171,13 +139,7 @@ class BinTable:
 
 def _sum_by_bin(index: Tensor, columns: tuple[Tensor, ...], bins: int) -> Tensor:
     """Return the sums (C, B) of C columns (N,) over the rows of each bin."""
-    if not index.is_cuda or bins > _FEW_BINS:
-        return torch.stack([torch.bincount(index, weights=one, minlength=bins) for one in columns])
-    # a matrix product, because millions of atomic additions to a few bins would wait for each other
-    sums, names = columns[0].new_zeros(len(columns), bins), torch.arange(bins, device=index.device)
-    for rows in row_chunks(index.shape[0], bins, device=index.device):
-        sums += torch.stack([one[rows] for one in columns]) @ (index[rows, None] == names).double()
-    return sums
+    return torch.stack([torch.bincount(index, weights=one, minlength=bins) for one in columns])
 
 
 class Binning(ABC):
@@ -261,7 +223,8 @@ class EqualMass(Binning):
             return self._cuts(p, weight)
         upper = torch.full((self.bins,), -1.0, dtype=torch.float64, device=p.device)
         upper.scatter_reduce_(0, self.assign(p, weight=weight), p.double(), reduce="amax")
-        return edges_of_largest(upper)
+        upper = upper[upper >= 0]
+        return torch.cat([upper.new_zeros(1), upper[:-1], upper.new_ones(1)])
 
     def assign(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
         """Return the bin index (N,) of each value of ``p`` (N,); −1 for samples that interpolated edges drop.
@@ -278,54 +241,34 @@ class EqualMass(Binning):
         """Return the largest value (B − 1,) of every bin but the last, or the interpolated edges (B + 1,).
 
         Raises:
-            InputError: If there are no rows, or weights together with interpolated edges, which need ranks.
+            InputError: For weights together with interpolated edges, which need ranks.
         """
-        p, rows = p.double().contiguous(), p.shape[0]
-        if not (rows if weight is None else bool((weight > 0).any())):
-            expected = (
-                "at least one row for bins of equal mass" if weight is None else "at least one row of positive weight"
-            )
-            raise refuse(expected, "none", "check how the rows were selected")
+        p, rows, order = p.double().contiguous(), p.shape[0], None
+        if (
+            p.device.type == "cpu" and weight is None
+        ):  # NumPy sorts float64 more than ten times faster than PyTorch on a CPU
+            ranked = torch.from_numpy(np.sort(p.detach().numpy()))
+        else:
+            ranked, order = torch.sort(p)
         if self.ties == "interpolated":
             if weight is not None:
                 expected, remedy = "rows without weights for interpolated bins", "use EqualMass(ties='together')"
                 raise InputError(expected, "weights", remedy)
-            return self.edges_between(rows, _sorted(p).__getitem__, p.device)
+            # numpy.interp(linspace(0, N, B + 1), arange(N), sorted p): the last point lies past the last rank and is clamped
+            at = torch.linspace(0, rows, self.bins + 1, dtype=torch.float64, device=p.device)
+            below = at.floor().long().clamp_max(rows - 1)
+            low, high = ranked[below], ranked[(below + 1).clamp_max(rows - 1)]
+            return low + (at - below).clamp(0, 1) * (high - low)
         # Part b starts at rank s_b. A value's first row has rank ≥ s_b exactly if the row before rank s_b has a smaller value.
+        count = rows if weight is None else int((weight > 0).sum())
+        part = torch.arange(1, self.bins, device=p.device)
+        starts = part * (count // self.bins) + part.clamp_max(count % self.bins)
         if weight is None:
-            return _sorted(p)[(split_starts(rows, self.bins)[1:] - 1).to(p.device)] + TIE
-        ranked, order = torch.sort(p)
-        positive, up_to = int((weight > 0).sum()), weight[order].cumsum(0)
-        starts = split_starts(positive, self.bins)[1:].to(p.device, torch.float64)
-        rounding = 1e-9 * positive  # rounding of cumulative weights must not move an end past a whole number of rows
-        ends = torch.searchsorted(up_to * (positive / float(up_to[-1])), starts - rounding)
+            return ranked[starts - 1] + TIE
+        up_to = weight[order].cumsum(0)
+        # rounding of cumulative weights must not move an end past a whole number of rows
+        ends = torch.searchsorted(up_to * (count / float(up_to[-1])), starts.double() - 1e-9 * count)
         return ranked[ends.clamp_max(rows - 1)] + TIE
-
-    def edges_between(self, rows: int, value_at: Callable[[Tensor], Tensor], device: torch.device) -> Tensor:
-        """Return the papers' interpolated edges (B + 1,); ``value_at`` returns the sorted values at ranks (R,), from 0."""
-        # numpy.interp(linspace(0, N, B + 1), arange(N), sorted p): the last point lies past the last rank and is clamped
-        at = torch.linspace(0, rows, self.bins + 1, dtype=torch.float64, device=device)
-        below = at.floor().long().clamp_max(rows - 1)
-        low, high = value_at(torch.cat([below, (below + 1).clamp_max(rows - 1)])).chunk(2)
-        return low + (at - below).clamp(0, 1) * (high - low)
-
-
-def edges_of_largest(upper: Tensor) -> Tensor:
-    """Return the edges (B′ + 1,) of the B′ non-empty bins; ``upper`` (B,) holds each bin's largest value, −1 if it is empty."""
-    upper = upper[upper >= 0]
-    return torch.cat([upper.new_zeros(1), upper[:-1], upper.new_ones(1)])
-
-
-def split_starts(rows: int, bins: int) -> Tensor:
-    """Return the first rank (bins,) of each part of ``numpy.array_split(range(rows), bins)``."""
-    size, larger = divmod(rows, bins)
-    part = torch.arange(bins, device="cpu")
-    return part * size + part.clamp_max(larger)
-
-
-def _sorted(p: Tensor) -> Tensor:
-    # numpy sorts float64 more than ten times faster than torch on a CPU
-    return torch.from_numpy(np.sort(p.detach().numpy())) if p.device.type == "cpu" else torch.sort(p).values
 
 
 def as_binning(binning: Any, *, name: str = "binning") -> Binning:

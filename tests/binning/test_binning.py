@@ -104,8 +104,3 @@ def test_equal_mass_keeps_what_rounding_tells_apart_together() -> None:
     many = torch.rand(1_000_000, generator=generator, dtype=torch.float64)
     alike = torch.full_like(many, 0.1)
     assert torch.equal(EqualMass(16).assign(many, weight=alike), EqualMass(16).assign(many))
-
-
-def test_a_row_without_weight_makes_no_bins() -> None:
-    with pytest.raises(InputError, match="expected at least one row of positive weight, got none"):
-        EqualMass(5, ties="together").edges(torch.tensor([0.3]), weight=torch.tensor([0.0]))

@@ -51,7 +51,7 @@ def test_a_weight_is_worth_a_group_of_equal_rows(metric: Metric) -> None:
     data = replace(rows_of(2000), groups=None)
     place = torch.repeat_interleave(torch.arange(len(data)), data.row_weights.long())
     copies = replace(data, weights=None, groups=torch.arange(len(data)))[place]
-    one, other = (interval(metric, part, draws=400) for part in (data, copies))
+    one, other = (interval(metric, part) for part in (data, copies))
     assert one.estimate == pytest.approx(other.estimate, rel=1e-9)
     # the limits if calibrated, which the lower ends rest on, are those of rows and of groups
     assert one.high - one.low == pytest.approx(other.high - other.low, rel=0.15)
@@ -64,10 +64,10 @@ def test_intervals_do_not_depend_on_scale(metric: Metric) -> None:
     # the limit if calibrated puts rows together whose weights agree within a factor of 1.25, whatever else is added later: by a power
     # of that factor the same rows meet in each cell, and the same random numbers are drawn
     scales = (1.0, 1.25**-41)
-    one, other = (interval(metric, replace(data, weights=w * c), draws=100) for c in scales)
+    one, other = (interval(metric, replace(data, weights=w * c)) for c in scales)
     assert (one.low, one.high) == pytest.approx((other.low, other.high), rel=1e-9)
     kept = replace(data, weights=w)[w > 0]
-    assert interval(metric, kept, draws=100) == one
+    assert interval(metric, kept) == one
 
 
 def test_models_with_other_weights_are_not_compared() -> None:

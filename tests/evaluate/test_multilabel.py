@@ -83,8 +83,8 @@ def test_intervals_are_those_of_rows_and_of_pairs_in_groups(kind: str) -> None:
             row = found[metric, average]
             expected = pytest.approx((ends.estimate, ends.low, ends.high), rel=1e-9, abs=1e-12)
             assert (row.value, row.low, row.high) == expected
-    ends, row = interval(ECE(), data.pooled(), draws=50), found["ECE", "pooled"]
-    assert (row.value, row.low, row.high) == (ends.estimate, ends.low, ends.high)
+    ends, row = interval(ECE(), data.pooled()), found["ECE", "pooled"]
+    assert (row.value, row.low, row.high) == pytest.approx((ends.estimate, ends.low, ends.high), rel=1e-12)
     assert found["ECE", "macro"].value == pytest.approx(np.mean([ECE()(data.label(name)) for name in data.names]))
 
 

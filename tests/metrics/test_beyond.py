@@ -27,8 +27,8 @@ from calibrant.metrics import (
     ood_auroc,
     risk_coverage,
 )
+from calibrant.metrics.debiased import squared_error
 from calibrant.statistics import interval, null_band
-from calibrant.statistics.binned import squared_error
 
 
 def pairs(rows: int = 400, *, seed: int = 0, power: float = 1.0) -> Pairs:
@@ -118,7 +118,7 @@ def test_cumulated_errors_by_a_loop() -> None:
 @pytest.mark.parametrize("score", ["brier", "log"])
 def test_calibration_and_refinement_add_up_to_the_score(score: str) -> None:
     data = pairs(power=2)
-    table = ECE().cells(data).table()
+    table = ECE().table(data)
     mean = (table.sum_p / table.count)[EqualWidth(15).assign(data.p)]
     if score == "brier":
         total = (mean - data.y).square().mean()

@@ -30,7 +30,7 @@ def test_confidences_on_bin_edges(vectors: Vectors, name: str) -> None:
     assert ECE(binning, norm=2)(data) == pytest.approx(expected["ece_l2"], abs=1e-12)
     assert MCE(binning)(data) == pytest.approx(expected["mce"], abs=1e-12)
     assert ACE(binning)(data) == pytest.approx(expected["ace_unweighted"], abs=1e-12)
-    table = ECE(binning).cells(data).table()
+    table = ECE(binning).table(data)
     filled = torch.nonzero(table.count)[:, 0].tolist()
     assert [str(b) for b in filled] == list(expected["bins_right_closed"])
     for b in filled:

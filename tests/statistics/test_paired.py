@@ -7,32 +7,30 @@ from tests.conftest import late
 from calibrant import Pairs
 from calibrant.errors import NoIntervalError
 from calibrant.evaluate import compare
-from calibrant.statistics.binned import BinnedRows
 from calibrant.statistics.paired import paired_square_test, paired_test
 
 stats = late("scipy.stats")
 
 
-def rows_of(seed: int, *, rows: int = 300, gap: float = 0.0, bins: int = 4) -> BinnedRows:
-    """Return rows of ``bins`` bins whose confidence is ``gap`` too high."""
+def rows_of(seed: int, *, rows: int = 300, gap: float = 0.0, bins: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return bin and residual of rows in ``bins`` bins whose confidence is ``gap`` too high."""
     generator = torch.Generator().manual_seed(seed)
     index = torch.randint(bins, (rows,), generator=torch.Generator().manual_seed(0))
     p = 0.5 + index.double() / (2 * bins)
     y = torch.rand(rows, generator=generator, dtype=torch.float64) < p - gap
-    return BinnedRows(index, p, y.double(), bins)
+    return index, p - y.double()
 
 
-def by_pairs(rows: BinnedRows) -> float:
+def by_pairs(index: torch.Tensor, residual: torch.Tensor) -> float:
     """Return Σ_{i ≠ j in one bin} ε_i ε_j / (N (N − 1))."""
-    residual = rows.p.double() - rows.y.double()
-    products = torch.outer(residual, residual) * (rows.index[:, None] == rows.index[None]).double()
+    products = torch.outer(residual, residual) * (index[:, None] == index[None]).double()
     count = len(residual)
     return float(products.sum() - products.diagonal().sum()) / (count * (count - 1))
 
 
 def test_the_difference_is_a_mean_over_pairs_of_rows() -> None:
     a, b = rows_of(1, rows=80), rows_of(2, rows=80, gap=0.2)
-    assert paired_square_test(a, b).difference == pytest.approx(by_pairs(b) - by_pairs(a), abs=1e-15)
+    assert paired_square_test(a, b).difference == pytest.approx(by_pairs(*b) - by_pairs(*a), abs=1e-15)
 
 
 def test_swapped_models_swap_the_test() -> None:
@@ -43,7 +41,7 @@ def test_swapped_models_swap_the_test() -> None:
 
 
 def test_rows_that_are_all_the_same_leave_no_doubt() -> None:
-    a, b = (BinnedRows(torch.zeros(50, dtype=torch.int64), torch.full((50,), p), torch.ones(50), 1) for p in (0.9, 0.6))
+    a, b = ((torch.zeros(50, dtype=torch.int64), torch.full((50,), p - 1)) for p in (0.9, 0.6))
     found = paired_square_test(a, b)
     assert (found.difference, found.p_value) == (pytest.approx(0.4**2 - 0.1**2, rel=1e-6), 0.0)
 
@@ -52,7 +50,7 @@ def test_groups_of_one_row_are_rows_and_repeats_count_once() -> None:
     a, b = rows_of(1), rows_of(2, gap=0.2)
     alone = paired_square_test(a, b)
     assert paired_square_test(a, b, groups=torch.arange(300)).p_value == pytest.approx(alone.p_value, rel=1e-6)
-    thrice = [BinnedRows(*(part.repeat(3) for part in (rows.index, rows.p, rows.y)), rows.bins) for rows in (a, b)]
+    thrice = [tuple(part.repeat(3) for part in rows) for rows in (a, b)]
     assert paired_square_test(*thrice).p_value < alone.p_value / 3
     tied = paired_square_test(*thrice, groups=torch.arange(300).repeat(3))
     assert tied.p_value == pytest.approx(alone.p_value, rel=1e-6)

@@ -11,7 +11,7 @@ from tests.conftest import late
 from tests.draws import drawn
 
 from calibrant import Pairs, Predictions
-from calibrant.binning import BinTable, EqualMass, EqualWidth, GroupedGaps
+from calibrant.binning import BinTable, EqualMass, EqualWidth
 from calibrant.data.checks import Data
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.metrics import (
@@ -35,11 +35,11 @@ from calibrant.statistics import (
     interval,
     null_band,
 )
-from calibrant.statistics.binned import calibrated_groups, error_interval, unfold
+from calibrant.statistics.binned import calibrated_table, error_interval, unfold
 from calibrant.statistics.design import Clusters
+from calibrant.statistics.interval import redraw
 from calibrant.statistics.losses import MeanSums
 from calibrant.statistics.means import interval_from, mean_interval, share_interval, skewed_ends, student_quantile
-from calibrant.statistics.null import redraw
 from calibrant.statistics.paired import halls_transform, holm, paired_test
 
 stats = late("scipy.stats")
@@ -118,7 +118,7 @@ def _events(rows: int, probability: Any, truth: Any, seed: int) -> Pairs:
 def test_ends_hold_where_gaps_have_one_sign_or_are_noise(
     metric: ECE, rows: int, probability: Any, truth: Any, error: float
 ) -> None:
-    found = [interval(metric, _events(rows, probability, truth, seed), draws=200, seed=seed) for seed in range(60)]
+    found = [interval(metric, _events(rows, probability, truth, seed)) for seed in range(60)]
     assert sum(not one.low <= error <= one.high for one in found) <= 3  # 5 % of 60
 
 
@@ -130,7 +130,7 @@ def test_a_model_that_always_says_the_same_is_covered(said: float, right: float,
             chance = float(stats.binom.pmf(hits, n, right))
             if chance > 1e-5:
                 pairs = Pairs.from_probs(np.full(n, said), np.arange(n) < hits)
-                found = interval(ECE(), pairs, draws=200)
+                found = interval(ECE(), pairs)
                 missed += chance * (not found.low <= abs(said - right) <= found.high)
         assert missed < 0.072  # at one n; 5 % over many
 
@@ -149,8 +149,7 @@ def test_groups_of_which_one_has_all_weight_are_refused(metric: Any, rest: float
 def test_the_folded_normal_is_inverted() -> None:
     for mean, spread in ((0.0, 0.02), (0.01, 0.02), (0.05, 0.02), (0.4, 0.01)):
         folded = stats.foldnorm.mean(mean / spread, scale=spread)
-        found = unfold(torch.tensor([folded]).double(), torch.tensor([spread]).double())
-        assert float(found) == pytest.approx(mean, abs=1e-6)
+        assert unfold(folded, spread) == pytest.approx(mean, abs=1e-6)
 
 
 def test_a_bin_without_its_rare_event_is_no_error() -> None:
@@ -460,7 +459,7 @@ def test_drawn_gaps_have_the_covariance_of_the_groups_sums() -> None:
     table = BinTable.from_pairs(torch.arange(6), torch.full((6,), 0.5), torch.zeros(6), bins=6)
 
     def gaps_of(sums: torch.Tensor, draws: int) -> torch.Tensor:
-        drawn = calibrated_groups(table, GroupedGaps(sums, 1e9), draws=draws, seed=2)
+        drawn = calibrated_table(replace(table, groups=sums, degrees=1e9), draws=draws, seed=2)
         return (drawn.sum_p - drawn.sum_y) / table.total
 
     drawn = gaps_of(sums, 40_000)

@@ -17,8 +17,16 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate.panel import default_metrics
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Error, MeanMetric, Metric
-from calibrant.statistics.enough import FEWEST_COMPARED, FEWEST_OF_ROWS, scarce_errors
-from calibrant.statistics.paired import PairedTest, holm, paired_square_test, paired_test, shown_p
+from calibrant.statistics.paired import (
+    FEWEST_COMPARED,
+    FEWEST_OF_ROWS,
+    PairedTest,
+    holm,
+    paired_square_test,
+    paired_test,
+    scarce_errors,
+    shown_p,
+)
 
 _OF_SQUARES = "the test is of the squares of the bins' gaps"
 SMALL = 1e-3  # smaller differences are shown with two significant digits
@@ -215,7 +223,8 @@ def _test(metric: Metric, a: Data, b: Data, *, level: float) -> PairedTest | str
         if lacking := _lacking(metric, a, b):
             return lacking
         if isinstance(metric, ECE):
-            return paired_square_test(metric.cells(a), metric.cells(b), groups=a.groups)
+            binned = ((metric.cells(rows), rows.confidence - rows.correct.double()) for rows in (a, b))
+            return paired_square_test(*binned, groups=a.groups, weight=a.weights)
         difference = (metric.rows(b) - metric.rows(a)).cpu()
         if not bool(torch.isfinite(difference).all()):
             return ""

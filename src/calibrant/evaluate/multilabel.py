@@ -96,7 +96,7 @@ def multilabel_panel(predictions: MultiLabel, *, draws: int = 1000, seed: int = 
 
     every = data.pooled()
     try:
-        ends = none or interval(ECE(), every, draws=draws, seed=seed, level=level)
+        ends = none or interval(ECE(), every, level=level)
     except NoIntervalError as error:
         ends = str(error)
     add("ECE", "pooled", ECE()(every), ends)

@@ -6,7 +6,7 @@ If no valid interval or limit is known, there is none.
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from calibrant._core.check import check_count, check_number
 from calibrant._core.notebook import to_html
@@ -115,15 +115,16 @@ def panel(
     """
     data = require_rows(predictions, what="the panel")
     check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
-    how: dict[str, Any] = {"level": level, "draws": check_count(draws, name="draws"), "seed": seed}
+    check_count(draws, name="draws")
     panel, effective = Panel(), None if data.weights is None else data.effective_count
     for metric in default_metrics(data) if metrics is None else metrics:
         rows, null, found = metric.check(data), None, None
         # rows in groups, for most metrics, and too few: the row says so by having none
         with suppress(NoIntervalError):
-            null = metric.null_band(rows, **how) if uncertainty and metric.measures_calibration else None
+            if uncertainty and metric.measures_calibration:
+                null = metric.null_band(rows, level=level, draws=draws, seed=seed)
         with suppress(NoIntervalError):
-            found = metric.interval(rows, **how) if uncertainty else None
+            found = metric.interval(rows, level=level) if uncertainty else None
         low, high = (None, None) if found is None else (found.low, found.high)
         limit, mean = (None, None) if null is None else (null.high, null.estimate)
         figure = PanelRow(repr(metric), metric.measure(rows), low, high, limit, data.count, mean, effective)

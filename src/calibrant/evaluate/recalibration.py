@@ -17,9 +17,8 @@ from calibrant.data.predictions import Predictions
 from calibrant.data.record import fitting_weights
 from calibrant.errors import InputError
 from calibrant.metrics import ECE, NLL, Brier
-from calibrant.statistics.enough import FEWEST_COMPARED, scarce_errors
 from calibrant.statistics.means import Interval, normal_quantile
-from calibrant.statistics.paired import paired_test
+from calibrant.statistics.paired import FEWEST_COMPARED, paired_test, scarce_errors
 
 if TYPE_CHECKING:
     from calibrant.calibrators import Calibrator

@@ -236,8 +236,8 @@ def by_evidence(row: Subgroup) -> tuple[bool, float, float, float]:
 
 def figures_of(name: str, table: BinTable, *, n: int, positives: int) -> Subgroup:
     """Return the figures of ``n`` rows with this bin table, without a test."""
-    p, y = float(table.sum_p.sum()) / table.mass, float(table.sum_y.sum()) / table.mass
-    gap = float((table.sum_p - table.sum_y).sum()) / table.mass
+    p, y = float(table.sum_p.sum()) / table.total, float(table.sum_y.sum()) / table.total
+    gap = float((table.sum_p - table.sum_y).sum()) / table.total
     return Subgroup(name=name, n=n, positives=positives, confidence=p, rate=y, gap=gap, ece=table.error())
 
 
@@ -293,12 +293,12 @@ class _Group:
     @property
     def gap(self) -> float:
         """Mean probability minus frequency."""
-        return float((self.table.sum_p - self.table.sum_y).sum()) / self.table.mass
+        return float((self.table.sum_p - self.table.sum_y).sum()) / self.table.total
 
     @cached_property
     def noise(self) -> Floats:
         """(B,) variance of each bin's part of the gap, of independent rows."""
-        return np.asarray(self.table.noise.numpy() / self.table.mass**2)
+        return np.asarray(self.table.noise.numpy() / self.table.total**2)
 
     def shape_p(self) -> float:
         """Return the p-value of Σ z² over its cells: whether bins of the group are off, though its mean may be right.
@@ -313,7 +313,7 @@ class _Group:
         k = int(self.cells[-1]) + 1
         if k < 2:
             return 1.0
-        signed = (self.table.sum_p - self.table.sum_y).numpy() / self.table.mass
+        signed = (self.table.sum_p - self.table.sum_y).numpy() / self.table.total
         gap, noise, expected = (np.bincount(self.cells, x, k) for x in (signed, self.noise, self.expected))
         if self.units is None:
             # Σ z² is compared with (k / d) χ²_d, which has the mean k and the variance 2 k² / d

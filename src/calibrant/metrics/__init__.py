@@ -4,10 +4,9 @@ Each metric is a frozen dataclass that holds its configuration and is called on 
 """
 
 from calibrant.metrics._base import MeanMetric, Metric, SumMetric
-from calibrant.metrics.calibration_error import ACE, ECE, MCE, TopLabelECE
+from calibrant.metrics.calibration_error import ACE, ECE, MCE, KSError, TopLabelECE
 from calibrant.metrics.canonical import CanonicalError
 from calibrant.metrics.classwise import ClasswiseECE
-from calibrant.metrics.cumulative import KSError
 from calibrant.metrics.debiased import DebiasedECE
 from calibrant.metrics.proper import (
     NLL,

@@ -1,26 +1,23 @@
 """Base classes of metrics.
 
-A metric is any function of predictions, a function of sums, a mean over rows, or a function of a table of bins.
+A metric is any function of predictions, a function of sums, a mean over rows, or a function of all rows in order.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
 
 from calibrant._core.check import check_same_weights, shown
-from calibrant._kernel import top_bins
-from calibrant.binning import LOOP_BINS, Binning, BinTable, EqualMass, EqualWidth, GroupedGaps, as_binning
 from calibrant.data.checks import Data, require_predictions, require_rows
 from calibrant.data.predictions import Predictions
-from calibrant.errors import InputError, NoIntervalError
-from calibrant.statistics.binned import BinnedRows, calibrated_groups, error_interval, gap_band
-from calibrant.statistics.design import Design, require_groups, require_ungrouped
+from calibrant.errors import NoIntervalError
+from calibrant.statistics.design import require_ungrouped
+from calibrant.statistics.interval import band_of, redraw
 from calibrant.statistics.losses import Excess, MeanSums, rows_interval
 from calibrant.statistics.means import Interval
-from calibrant.statistics.null import band_of, calibrated_table, redraw
 
 # Notions of calibration: of the confidence alone; of the confidence within each predicted class (Gupta & Ramdas 2022); of
 # every class's probability; of the whole probability vector. Canonical implies all others, and top-label implies confidence;
@@ -104,14 +101,12 @@ class Metric(ABC):
         """Whether this is a calibration error, to be compared with the value expected if calibrated."""
         return self.notion in NOTIONS
 
-    def interval(self, rows: Any, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
+    def interval(self, rows: Any, *, level: float = 0.95) -> Interval:
         """Return the confidence interval (``statistics.interval``) on ``rows`` that ``check`` has returned.
 
         Args:
             rows: Predictions or pairs; if they have groups, the groups are the independent units.
             level: Nominal coverage, in (0, 1).
-            draws: Number of simulated sets of gaps; used only for a binned error of rows in groups.
-            seed: Seed of the simulation; the same seed gives the same interval.
 
         Raises:
             NoIntervalError: If no method is known to have the nominal coverage, or there are too few rows.
@@ -174,7 +169,7 @@ class SumMetric(Metric, Generic[S]):
         """Return the metric of ``rows``."""
         return self.value(self.state(rows))
 
-    def interval_of(self, state: S, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
+    def interval_of(self, state: S, *, level: float = 0.95) -> Interval:
         """Return the confidence interval computed from a state of independent rows.
 
         Raises:
@@ -231,7 +226,7 @@ class MeanMetric(SumMetric[MeanSums]):
         numbers, weight = self.rows(rows), rows.weights
         return float(numbers.mean(dtype=torch.float64) if weight is None else numbers.double() @ weight / weight.sum())
 
-    def interval_of(self, state: MeanSums, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
+    def interval_of(self, state: MeanSums, *, level: float = 0.95) -> Interval:
         """Return Wilson's interval for a proportion, and Student's t corrected for skewness for any other mean.
 
         Raises:
@@ -239,7 +234,7 @@ class MeanMetric(SumMetric[MeanSums]):
         """
         return state.interval(self, level=level)
 
-    def interval(self, rows: Any, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
+    def interval(self, rows: Any, *, level: float = 0.95) -> Interval:
         """Return the confidence interval of the mean; if there are groups, they are the independent units.
 
         Raises:
@@ -289,131 +284,3 @@ class RankedMetric(SumMetric[KeptRows]):
     def state(self, rows: Any) -> KeptRows:
         """Return confidence and correctness of the rows."""
         return KeptRows.of(rows)
-
-
-@dataclass(frozen=True)
-class BinnedMetric(SumMetric[BinTable | KeptRows]):
-    """A metric that is a function of a table with the confidences and correct decisions in each bin of ``binning``.
-
-    The value, its interval, and the limit that a calibrated model stays below are all computed from that table.
-    """
-
-    binning: Binning = field(default=EqualWidth(15))
-
-    notion = "confidence"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "binning", as_binning(self.binning))
-
-    def gap_factor(self, table: BinTable) -> float | None:
-        """Return a if the metric is a Σ_b weight_b |gap_b|, whose interval has a closed form; otherwise None."""
-        return None
-
-    @abstractmethod
-    def errors(self, table: BinTable) -> Tensor:
-        """Return the metric (…) of tables (…, B)."""
-
-    def cells(self, data: Any) -> BinnedRows:
-        """Return each row's bin, confidence and correctness."""
-        p = data.confidence
-        return BinnedRows(self.binning.assign(p, weight=data.weights), p, data.correct, self.binning.bins, data.weights)
-
-    def table(self, data: Any) -> BinTable:
-        """Return the bin table of complete data; for predictions in bins of equal width it is computed once and kept."""
-        binning = self.binning
-        if not isinstance(binning, EqualWidth) or not isinstance(data, Predictions):
-            return binning.table(data.confidence, data.correct, weight=data.weights)
-        if binning not in data.sums:
-            plain = data.given_probs is None and data.decision is None and data.weights is None
-            known = "statistics" in vars(data) or data.logits.device.type != "cpu"
-            if plain and not known and binning.bins <= LOOP_BINS:  # one pass over the logits
-                sums = top_bins(data.logits, data.require_labels(), binning.bins)
-                data.sums[binning] = BinTable.of_sums(sums, len(data))
-            else:
-                data.sums[binning] = binning.table(data.confidence, data.correct, weight=data.weights)
-        table: BinTable = data.sums[binning]
-        return table
-
-    def grouped_table(self, data: Any) -> BinTable:
-        """Return the bin table, with the covariance of the gaps between groups if ``data`` has groups.
-
-        Raises:
-            NoIntervalError: If there are fewer than ten groups, or more than memory allows.
-        """
-        table = self.table(data)
-        if data.groups is None:
-            return table
-        require_groups(data.groups, what=self, weight=data.weights)
-        design = Design.of(data.scores, groups=data.groups, weight=data.weights)
-        return replace(table, groups=GroupedGaps(self.gap_sums(data, design), design.clusters.degrees))
-
-    def gap_sums(self, data: Any, design: Design) -> Tensor:
-        """Return the weighted residuals summed over each of G groups and B bins, (G, B)."""
-        rows = self.cells(data)
-        return design.sums(rows.bins, [(slice(None), rows.index, rows.residual)])
-
-    def state(self, rows: Any) -> BinTable | KeptRows:
-        """Return the bin table or, for equal-mass bins, whose edges depend on all data, the rows themselves."""
-        return KeptRows.of(rows) if isinstance(self.binning, EqualMass) else self.table(rows)
-
-    def table_of(self, state: BinTable | KeptRows) -> BinTable:
-        """Return the bin table of a state."""
-        return state if isinstance(state, BinTable) else self.binning.table(state.p, state.y, weight=state.weight)
-
-    def value(self, state: BinTable | KeptRows) -> float:
-        """Return the metric of a state."""
-        return float(self.errors(self.table_of(state)))
-
-    def measure(self, rows: Any) -> float:
-        """Return the metric of ``rows``."""
-        return float(self.errors(self.table(rows)))
-
-    def null_of(self, state: BinTable | KeptRows, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
-        """Return the range of the metric for a calibrated model, from a state; groups need simulated gaps."""
-        table = self.table_of(state)
-        if table.groups is not None:
-            return band_of(self.errors(calibrated_groups(table, table.groups, draws=draws, seed=seed)), level=level)
-        if (factor := self.gap_factor(table)) is not None:
-            return gap_band(table, factor / table.mass, level=level)
-        return band_of(self.errors(calibrated_table(table, draws=draws, seed=seed)), level=level)
-
-    def interval_of(
-        self, state: BinTable | KeptRows, *, level: float = 0.95, draws: int = 1000, seed: int = 0
-    ) -> Interval:
-        """Return the confidence interval of the error in these bins, from a state.
-
-        Raises:
-            NoIntervalError: If no interval with the nominal coverage is known.
-        """
-        table = self.table_of(state)
-        if self.gap_factor(table) is None:
-            raise self._unknown()
-        gate = self.null_of(table, level=level, draws=draws, seed=seed).high
-        return error_interval(table, gate, level=level)
-
-    def null_band(self, rows: Any, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
-        """Return the mean and the central range of the metric for a calibrated model, from the bin table.
-
-        Raises:
-            NoIntervalError: If there are fewer than ten groups, or more than memory allows.
-        """
-        return self.null_of(self.grouped_table(rows), level=level, draws=draws, seed=seed)
-
-    def interval(self, rows: Any, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
-        """Return the confidence interval of the error in these bins.
-
-        Raises:
-            NoIntervalError: If no interval with the nominal coverage is known, or there are fewer than ten groups, or more
-                than memory allows.
-        """
-        return self.interval_of(self.grouped_table(rows), level=level, draws=draws, seed=seed)
-
-
-def require_fixed_edges(binning: Binning) -> None:
-    """Check that tables of parts of the data can be added.
-
-    Raises:
-        InputError: For equal-mass bins, whose edges depend on all data.
-    """
-    if isinstance(binning, EqualMass):
-        raise InputError("equal-width bins to merge", f"{binning}", "call the metric on all rows")

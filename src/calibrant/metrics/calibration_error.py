@@ -1,17 +1,143 @@
-"""Binned calibration errors of the top label: ECE, MCE, ACE, and within each predicted class."""
+"""Calibration errors: of the top label in bins (ECE, MCE, ACE), in bins of each predicted class, and without bins (KSError)."""
 
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from calibrant._core.check import refuse, shown
-from calibrant.binning import BinTable, EqualMass
+from calibrant._kernel import top_bins
+from calibrant.binning import LOOP_BINS, Binning, BinTable, EqualMass, EqualWidth, as_binning
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.metrics._base import BinnedMetric, require_fixed_edges
-from calibrant.statistics.binned import BinnedRows
+from calibrant.metrics._base import KeptRows, RankedMetric, SumMetric
+from calibrant.statistics.binned import calibrated_table, error_interval, gap_band
+from calibrant.statistics.design import Design, require_groups
+from calibrant.statistics.interval import band_of
+from calibrant.statistics.means import Interval
+
+
+@dataclass(frozen=True)
+class BinnedMetric(SumMetric[BinTable | KeptRows]):
+    """A metric that is a function of a table with the confidences and correct decisions in each bin of ``binning``.
+
+    The value, its interval, and the limit that a calibrated model stays below are all computed from that table.
+    """
+
+    binning: Binning = field(default=EqualWidth(15))
+
+    notion = "confidence"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "binning", as_binning(self.binning))
+
+    def gap_factor(self, table: BinTable) -> float | None:
+        """Return a if the metric is a Σ_b weight_b |gap_b|, whose interval has a closed form; otherwise None."""
+        return None
+
+    @abstractmethod
+    def errors(self, table: BinTable) -> Tensor:
+        """Return the metric (…) of tables (…, B)."""
+
+    def cells(self, data: Any) -> Tensor:
+        """Return the bin (N,) of each row, or −1 for a row in no bin."""
+        return self.binning.assign(data.confidence, weight=data.weights)
+
+    def residuals(self, data: Any) -> Iterable[tuple[slice, Tensor, Tensor]]:
+        """Yield blocks of rows with bins (n, …) and the amounts that each row adds to Σ (p − y) of its bins."""
+        yield slice(None), self.cells(data), data.confidence - data.correct.double()
+
+    def table(self, data: Any) -> BinTable:
+        """Return the bin table of complete data, which predictions keep."""
+        binning, sums = self.binning, getattr(data, "sums", {})
+        if binning not in sums:
+            # one pass over the logits, unless the confidence of each row is known or needed
+            plain = isinstance(data, Predictions) and data.given_probs is None and data.decision is data.weights is None
+            plain = plain and data.logits.device.type == "cpu" and "statistics" not in vars(data)
+            if plain and isinstance(binning, EqualWidth) and binning.bins <= LOOP_BINS:
+                counts = top_bins(data.logits, data.require_labels(), binning.bins)
+                sums[binning] = BinTable.of_sums(counts, len(data))
+            else:
+                sums[binning] = binning.table(data.confidence, data.correct, weight=data.weights)
+        table: BinTable = sums[binning]
+        return table
+
+    def grouped_table(self, data: Any) -> BinTable:
+        """Return the bin table, with the covariance of the gaps between groups if ``data`` has groups.
+
+        Raises:
+            NoIntervalError: If there are fewer than ten groups, or more than memory allows.
+        """
+        table = self.table(data)
+        if data.groups is None:
+            return table
+        require_groups(data.groups, what=self, weight=data.weights)
+        design = Design.of(data.scores, groups=data.groups, weight=data.weights)
+        sums = design.sums(len(table.count), self.residuals(data))
+        return replace(table, groups=sums, degrees=design.clusters.degrees)
+
+    def state(self, rows: Any) -> BinTable | KeptRows:
+        """Return the bin table or, for equal-mass bins, whose edges depend on all data, the rows themselves."""
+        return KeptRows.of(rows) if isinstance(self.binning, EqualMass) else self.table(rows)
+
+    def table_of(self, state: BinTable | KeptRows) -> BinTable:
+        """Return the bin table of a state."""
+        return state if isinstance(state, BinTable) else self.binning.table(state.p, state.y, weight=state.weight)
+
+    def value(self, state: BinTable | KeptRows) -> float:
+        """Return the metric of a state."""
+        return float(self.errors(self.table_of(state)))
+
+    def measure(self, rows: Any) -> float:
+        """Return the metric of ``rows``."""
+        return float(self.errors(self.table(rows)))
+
+    def null_of(self, state: BinTable | KeptRows, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
+        """Return the range of the metric for a calibrated model, from a state; groups need simulated gaps."""
+        table = self.table_of(state)
+        if table.groups is None and (factor := self.gap_factor(table)) is not None:
+            return gap_band(table, factor / table.total, level=level)
+        return band_of(self.errors(calibrated_table(table, draws=draws, seed=seed)), level=level)
+
+    def interval_of(self, state: BinTable | KeptRows, *, level: float = 0.95) -> Interval:
+        """Return the confidence interval of the error in these bins, from a state.
+
+        Raises:
+            NoIntervalError: If no interval with the nominal coverage is known.
+        """
+        table = self.table_of(state)
+        if self.gap_factor(table) is None:
+            raise self._unknown()
+        return error_interval(table, self.null_of(table, level=level).high, level=level)
+
+    def null_band(self, rows: Any, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
+        """Return the mean and the central range of the metric for a calibrated model, from the bin table.
+
+        Raises:
+            NoIntervalError: If there are fewer than ten groups, or more than memory allows.
+        """
+        return self.null_of(self.grouped_table(rows), level=level, draws=draws, seed=seed)
+
+    def interval(self, rows: Any, *, level: float = 0.95) -> Interval:
+        """Return the confidence interval of the error in these bins.
+
+        Raises:
+            NoIntervalError: If no interval with the nominal coverage is known, or there are fewer than ten groups, or more
+                than memory allows.
+        """
+        return self.interval_of(self.grouped_table(rows), level=level)
+
+
+def require_fixed_edges(binning: Binning) -> None:
+    """Check that tables of parts of the data can be added.
+
+    Raises:
+        InputError: For equal-mass bins, whose edges depend on all data.
+    """
+    if isinstance(binning, EqualMass):
+        raise InputError("equal-width bins to merge", f"{binning}", "call the metric on all rows")
 
 
 @dataclass(frozen=True)
@@ -39,11 +165,6 @@ class ECE(BinnedMetric):
     norm: Literal[1, 2] = 1
 
     cite = "Naeini et al. 2015"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.norm not in (1, 2):
-            raise refuse("norm 1 or 2", shown(self.norm), "choose one of them")
 
     def gap_factor(self, table: BinTable) -> float | None:
         """Return 1, or None for norm 2."""
@@ -133,8 +254,8 @@ class TopLabelECE(BinnedMetric):
         """Return the error (…) of tables (…, K · B)."""
         return table.errors()
 
-    def cells(self, data: Any) -> BinnedRows:
-        """Return the rows in the bins of their predicted class.
+    def cells(self, data: Any) -> Tensor:
+        """Return the cell (N,) of each row, B · predicted class + bin, or −1 for a row in no bin.
 
         Raises:
             InputError: For pairs without predicted classes.
@@ -144,21 +265,20 @@ class TopLabelECE(BinnedMetric):
             raise InputError(
                 "pairs with predicted classes", "pairs without them", "make them with Pairs.from_top_label"
             )
-        classes = data.classes if isinstance(data, Predictions) else int(predicted.max()) + 1
-        p, bins = data.confidence, self.binning.bins
+        index = self.binning.assign(data.confidence)
         if isinstance(self.binning, EqualMass):
-            index = torch.empty_like(predicted)
             for k in torch.unique(predicted).tolist():
                 rows = predicted == k
-                index[rows] = self.binning.assign(p[rows], weight=None if weight is None else weight[rows])
-        else:
-            index = self.binning.assign(p)
-        index = torch.where(index >= 0, index + predicted * bins, -1)
-        return BinnedRows(index, p, data.correct, classes * bins, weight)
+                mass = None if weight is None else weight[rows]
+                index[rows] = self.binning.assign(data.confidence[rows], weight=mass)
+        return torch.where(index >= 0, index + predicted * self.binning.bins, -1)
 
     def table(self, data: Any) -> BinTable:
         """Return the bin table (K · B)."""
-        return self.cells(data).table()
+        cells = self.cells(data)
+        classes = data.classes if isinstance(data, Predictions) else int(data.predicted.max()) + 1
+        bins = classes * self.binning.bins
+        return BinTable.from_pairs(cells, data.confidence, data.correct, bins=bins, weight=data.weights)
 
     def state(self, rows: Any) -> BinTable:
         """Return the bin table (K · B).
@@ -168,3 +288,24 @@ class TopLabelECE(BinnedMetric):
         """
         require_fixed_edges(self.binning)
         return self.table(rows)
+
+
+@dataclass(frozen=True)
+class KSError(RankedMetric):
+    """max_v |Σ_{confidence ≤ v} (confidence − correct)| / N: the Kolmogorov–Smirnov calibration error.
+
+    Examples:
+        >>> from calibrant import Pairs
+        >>> round(KSError()(Pairs.from_probs([0.9, 0.6], [1, 0])), 4)
+        0.3
+
+    References:
+        Gupta et al. 2021, Eq. 8.
+    """
+
+    cite = "Gupta et al. 2021"
+
+    def value(self, state: KeptRows) -> float:
+        """Return the largest absolute cumulative residual."""
+        p, mass, right = state.by_confidence()
+        return float((p * mass - right).cumsum(0).abs().max() / mass.sum())

@@ -78,7 +78,7 @@ class CanonicalError(Metric):
         found: Tensor = at_label - (direction * p).sum(dim=1)
         return found
 
-    def interval(self, rows: Predictions, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
+    def interval(self, rows: Predictions, *, level: float = 0.95) -> Interval:
         """Return the interval from the lower confidence limit of the error to the largest possible error, 2^(1/q).
 
         Raises:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,13 +12,10 @@ from calibrant._kernel import class_bins
 from calibrant.binning import LOOP_BINS, BinTable, EqualMass, EqualWidth
 from calibrant.data.predictions import Predictions
 from calibrant.errors import NoIntervalError
-from calibrant.metrics._base import BinnedMetric, KeptRows, require_fixed_edges
-from calibrant.metrics.calibration_error import ECE
+from calibrant.metrics._base import KeptRows
+from calibrant.metrics.calibration_error import ECE, BinnedMetric, require_fixed_edges
 from calibrant.statistics.binned import error_interval
-from calibrant.statistics.design import Design
 from calibrant.statistics.means import Interval, Powers, normal_quantile
-
-_MOST_COPIED = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -78,31 +74,22 @@ class ClasswiseECE(BinnedMetric):
     def null_of(self, state: BinTable | KeptRows, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
         """Return the range of the metric for a calibrated model, from a state."""
         table = self.table_of(state)
-        how: Any = {"level": level, "draws": draws, "seed": seed}
-        if self.gap_factor(table) == 0.5:
-            return _mean_of([ECE(self.binning).null_of(event, **how) for event in table.parts(2)])
-        return super().null_of(table, **how)
+        if self.gap_factor(table) != 0.5:
+            return super().null_of(table, level=level, draws=draws, seed=seed)
+        one = ECE(self.binning)
+        return _mean_of([one.null_of(event, level=level, draws=draws, seed=seed) for event in table.parts(2)])
 
-    def interval_of(
-        self,
-        state: BinTable | KeptRows,
-        *,
-        level: float = 0.95,
-        draws: int = 1000,
-        seed: int = 0,
-        signed: Powers | None = None,
-    ) -> Interval:
+    def interval_of(self, state: BinTable | KeptRows, *, level: float = 0.95, signed: Powers | None = None) -> Interval:
         """Return the confidence interval; for more than two classes and independent rows it needs ``signed`` of these rows.
 
         Raises:
             NoIntervalError: Without it.
         """
         table = self.table_of(state)
-        how: Any = {"level": level, "draws": draws, "seed": seed}
         if self.gap_factor(table) == 0.5:
-            return _mean_of([ECE(self.binning).interval_of(event, **how) for event in table.parts(2)])
+            return _mean_of([ECE(self.binning).interval_of(event, level=level) for event in table.parts(2)])
         if table.groups is not None:
-            square = float((table.groups.sums @ torch.sign(table.gap)).square().sum())
+            square = float((table.groups @ torch.sign(table.gap)).square().sum())
         else:
             if signed is None:
                 expected = "the moments of ClasswiseECE.signed for more than two classes"
@@ -111,10 +98,10 @@ class ClasswiseECE(BinnedMetric):
             z2 = normal_quantile((1 + level) / 2) ** 2
             added = z2 / 2 / (signed.units + z2)
             square = max(signed.total(2), 4 * added * (1 - added) / signed.units)
-        gate = self.null_of(table, **how).high
+        gate = self.null_of(table, level=level).high
         return error_interval(table, gate, level=level, error=math.sqrt(square), scale=self.gap_factor(table))
 
-    def interval(self, rows: Predictions, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
+    def interval(self, rows: Predictions, *, level: float = 0.95) -> Interval:
         """Return the interval of the error in these bins; if there are groups, they are the independent units.
 
         Raises:
@@ -122,49 +109,34 @@ class ClasswiseECE(BinnedMetric):
         """
         table = self.grouped_table(rows)
         signed = self.signed(rows, table) if table.groups is None and rows.classes > 2 else None
-        return self.interval_of(table, level=level, draws=draws, seed=seed, signed=signed)
+        return self.interval_of(table, level=level, signed=signed)
 
     def table(self, data: Predictions) -> BinTable:
         """Return the bins of all classes as one table (K · B), which is computed once and kept."""
+        labels, weight = data.require_labels(), data.weights
         if self not in data.sums:
-            data.sums[self] = self._made_table(data)
+            plain = data.given_probs is None and weight is None and data.logits.device.type == "cpu"
+            if plain and isinstance(self.binning, EqualWidth) and self.binning.bins <= LOOP_BINS:
+                found = BinTable.of_sums(class_bins(data.logits, labels, self.binning.bins), len(data))
+            else:
+                parts = []
+                for rows, p, cell in self._cells(data):
+                    y = torch.zeros_like(p).scatter_(1, labels[rows, None], 1.0)
+                    w = None if weight is None else weight[rows].repeat_interleave(data.classes)
+                    size = data.classes * self.binning.bins
+                    parts.append(BinTable.from_pairs(cell.flatten(), p.flatten(), y.flatten(), bins=size, weight=w))
+                # the table counts rows, not pairs of a row and a class
+                found = replace(sum(parts[1:], parts[0]), total=len(data) if weight is None else weight.sum().item())
+            data.sums[self] = found
         table: BinTable = data.sums[self]
         return table
 
-    def gap_sums(self, data: Predictions, design: Design) -> Tensor:
-        """Return the weighted residuals summed over each of G groups and K · B bins, (G, K · B)."""
-        return design.sums(data.classes * self.binning.bins, self._residuals(data))
-
-    def _residuals(self, data: Predictions) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    def residuals(self, data: Predictions) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Yield blocks of rows with cells (n, …) and the amounts that each row adds to Σ (p − y) of its cells."""
         labels = data.require_labels()
         for rows, p, cell in self._cells(data):
             yield rows, cell, p
             yield rows, cell.gather(1, labels[rows, None]), p.new_full((len(p), 1), -1.0)
-
-    def _made_table(self, data: Predictions) -> BinTable:
-        labels, weight = data.require_labels(), data.weights
-        # for half precision the compiled loop needs a float32 copy, so large logits take the other path
-        copied = data.logits.itemsize < 4 and data.logits.numel() > _MOST_COPIED
-        loops = data.given_probs is None and weight is None and data.logits.device.type == "cpu" and not copied
-        if loops and isinstance(self.binning, EqualWidth) and self.binning.bins <= LOOP_BINS:
-            return BinTable.of_sums(class_bins(data.logits, labels, self.binning.bins), len(data))
-        size = data.classes * self.binning.bins
-        sums = torch.zeros(5 if weight is None else 8, size + 1, dtype=torch.float64, device=labels.device)
-        for rows, p, cell in self._cells(data):
-            y = torch.zeros_like(p).scatter_(1, labels[rows, None], 1.0)
-            once = torch.ones_like(p)
-            columns = [once, p, y, p * p, p * y]
-            if weight is not None:
-                w = weight[rows, None]
-                columns = [w * once, w * p, w * y, *(w * w * column for column in columns)]
-            home = (cell % (size + 1)).reshape(-1)  # −1 (in no bin) becomes the extra cell at the end
-            for total, column in zip(sums, columns, strict=True):
-                total.index_add_(0, home, column.reshape(-1))
-        sums = sums[:, :size]
-        if weight is None:
-            return BinTable.of_sums(sums, len(data))
-        return BinTable(sums[0], sums[1], sums[2], weight.sum().item(), sums[3:], weighted=True)
 
     def _cells(self, data: Predictions) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Yield blocks of rows with their probabilities (n, K) and cells (n, K) = class · B + bin, −1 if in no bin."""
@@ -181,7 +153,5 @@ class ClasswiseECE(BinnedMetric):
 
 
 def _mean_of(intervals: list[Interval]) -> Interval:
-    estimate, low, high = (
-        sum(getattr(one, name) for one in intervals) / len(intervals) for name in ("estimate", "low", "high")
-    )
-    return replace(intervals[0], estimate=estimate, low=low, high=high)
+    ends = {name: sum(getattr(one, name) for one in intervals) / len(intervals) for name in ("estimate", "low", "high")}
+    return replace(intervals[0], **ends)

@@ -7,10 +7,10 @@ from torch import Tensor
 
 from calibrant.binning import BinTable
 from calibrant.errors import NoIntervalError
-from calibrant.metrics._base import BinnedMetric, KeptRows
-from calibrant.statistics.binned import left_over, squared_error
+from calibrant.metrics._base import KeptRows
+from calibrant.metrics.calibration_error import BinnedMetric
 from calibrant.statistics.design import require_ungrouped
-from calibrant.statistics.enough import check_enough_errors
+from calibrant.statistics.losses import check_enough_errors
 from calibrant.statistics.means import Interval, normal_quantile
 
 FEWEST_BINS = 5.0  # effective number of bins that contribute noise; with fewer, a small square is far from normal
@@ -43,9 +43,7 @@ class DebiasedECE(BinnedMetric):
         """Return the square root of the debiased squared error (…) of tables (…, B)."""
         return squared_error(table).clamp_min(0).sqrt()
 
-    def interval_of(
-        self, state: BinTable | KeptRows, *, level: float = 0.95, draws: int = 1000, seed: int = 0
-    ) -> Interval:
+    def interval_of(self, state: BinTable | KeptRows, *, level: float = 0.95) -> Interval:
         """Return the square root of a normal interval of the squared error.
 
         Raises:
@@ -54,12 +52,16 @@ class DebiasedECE(BinnedMetric):
         """
         table, z = self.table_of(state), normal_quantile((1 + level) / 2)
         require_ungrouped(table.groups, what=self)
-        check_enough_errors(table.decided, what=self, weighted=table.weighted)
+        both, right = (
+            torch.stack([one.sum() for one in sums])
+            for sums in ((table.count.double(), table.squares[0]), (table.sum_y, table.squares[2]))
+        )
+        check_enough_errors(torch.stack([both - right, right]).cpu(), what=self, weighted=table.weighted)
         square, noise = squared_error(table), table.rate * (1 - table.rate)
-        part = table.squares[0] / table.mass**2  # Σ v² of each bin, of weights v that sum to 1
+        part = table.squares[0] / table.total**2  # Σ v² of each bin, of weights v that sum to 1
         # To first order row i of bin b contributes 2 δ_b ε_i + δ_b² − θ, with the mean square 4 δ_b² a (1 − a) + (δ_b² − θ)² in the
         # bin; the second-order term ε² adds 2 (a (1 − a) / N)² per bin.
-        gaps = (table.gap.square() - noise / left_over(table)).clamp_min(0)
+        gaps = (table.gap.square() - noise / (table.effective - 1).clamp_min(1e-300)).clamp_min(0)
         linear = (part * (4 * gaps * noise + (gaps - (table.weight * gaps).sum()).square())).sum()
         each = table.weight / table.effective.clamp_min(1)  # 1 / N, where each row counts once
         error = (linear + 2 * torch.where(table.effective > 1, noise * each, 0.0).square().sum()).sqrt()
@@ -76,3 +78,14 @@ class DebiasedECE(BinnedMetric):
         above = slope + (slope**2 + (z * error).square()).sqrt()
         low, high = (float(end.clamp(0, 1).sqrt()) for end in (square - z * error, square + above))
         return Interval(float(square.clamp_min(0).sqrt()), low, high, level, "normal for the square, rooted")
+
+
+def squared_error(table: BinTable) -> Tensor:
+    """Return the unbiased squared error (…) of tables (…, B), which can be negative; bins of one row are left out.
+
+    The expectation of a (1 − a) is the outcomes' variance times 1 − 1/n, so a (1 − a) / (n − 1) is an unbiased estimate of the
+    variance of their mean a, with n the effective sample size of the bin.
+    """
+    left = table.effective - 1
+    squares = table.gap.square() - table.rate * (1 - table.rate) / left
+    return (table.weight * torch.where(left > 0, squares, 0.0)).sum(dim=-1)

@@ -15,7 +15,8 @@ from calibrant.binning import BinTable
 from calibrant.data.checks import Data, require_predictions
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, ZeroProbabilityWarning
-from calibrant.metrics._base import BinnedMetric, MeanMetric, SumMetric
+from calibrant.metrics._base import MeanMetric, SumMetric
+from calibrant.metrics.calibration_error import BinnedMetric
 from calibrant.statistics.losses import Excess
 
 
@@ -301,7 +302,7 @@ class CalibrationLoss(ScorePart):
         """Return the loss (…) of tables (…, B)."""
         if self.score == "brier":
             return (table.weight * table.gap.square()).sum(dim=-1)
-        rate, mean = table.rate, (table.sum_p / table.filled).clamp(0, 1)
+        rate, mean = table.rate, table.mean
         divergence = _cross(rate, mean) - _cross(rate, rate)
         return (table.weight * torch.where(table.count > 0, divergence, 0.0)).sum(dim=-1)
 

@@ -6,18 +6,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant._core.check import check_count
 from calibrant._core.numerics import slices
 from calibrant.binning import BinTable
 from calibrant.metrics._base import SumMetric
+from calibrant.statistics.binned import calibrated_table
 from calibrant.statistics.design import require_ungrouped
-from calibrant.statistics.means import Interval
-from calibrant.statistics.null import band_of, calibrated_table
+from calibrant.statistics.interval import band_of
+from calibrant.statistics.means import Floats, Interval
 
-Floats = NDArray[np.float64]
 BLOCK = 1 << 15  # rows per block, so that temporaries stay in the cache
 _LEAST = 1e-12  # smaller errors are raised to this, so that they have a logarithm
 _EXACT = 1e-10
@@ -89,7 +88,7 @@ class SmoothECE(SumMetric[Tensor]):
         index = (p * cells).long().clamp_max(cells - 1)
         sums = BinTable.from_pairs(index, p, p, bins=cells, weight=rows.weights)
         table = calibrated_table(sums, draws=draws, seed=seed)
-        residuals = ((table.sum_p - table.sum_y) / table.mass).cpu().numpy()
+        residuals = ((table.sum_p - table.sum_y) / table.total).cpu().numpy()
         parts = [smooth_errors(residuals[start : start + 100]) for start in range(0, draws, 100)]  # bounded memory
         return band_of(torch.from_numpy(np.concatenate(parts)), level=level)
 

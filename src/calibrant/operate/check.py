@@ -27,8 +27,7 @@ from calibrant.operate.bounds import mean_ends, share_ends
 from calibrant.operate.line import Line
 from calibrant.operate.rows import require_window
 from calibrant.statistics import interval
-from calibrant.statistics.enough import FEWEST_COMPARED, scarce_errors
-from calibrant.statistics.paired import paired_test
+from calibrant.statistics.paired import FEWEST_COMPARED, paired_test, scarce_errors
 
 Verdict = Literal["pass", "fail", "not enough evidence"]
 Floats = NDArray[np.float64]

@@ -158,7 +158,7 @@ def diagram_from(table: BinTable, *, edges: Sequence[float]) -> Diagram:
     # binomial with the mean confidence: slightly wider than the sum of unequal Bernoullis, so conservative
     low, high = (ends.tolist() for ends in consistency_bars(table, level=LEVEL))
     count, sum_p, sum_y = table.count.tolist(), table.sum_p.tolist(), table.sum_y.tolist()
-    rows = table.total if not table.weighted else table.mass**2 / float(table.squares[0].sum())
+    rows = table.total if not table.weighted else table.total**2 / float(table.squares[0].sum())
     filled = [b for b, n in enumerate(count) if n]
     # equal-mass bins that are empty because of ties have no edges
     places = range(len(filled)) if len(edges) == len(filled) + 1 else filled

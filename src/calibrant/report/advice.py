@@ -27,8 +27,7 @@ from calibrant.report.groups import Audit, correction_by, off_in
 from calibrant.report.model import Model
 from calibrant.report.state import State
 from calibrant.report.wording import listed, lower_first, points, signed, too_high_or_low
-from calibrant.statistics.enough import scarce_errors
-from calibrant.statistics.paired import paired_test
+from calibrant.statistics.paired import paired_test, scarce_errors
 
 BY_GROUP = (GroupScaling, FeatureScaling)
 MARGIN = 0.02  # default ECE below which a miscalibration is called small

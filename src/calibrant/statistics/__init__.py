@@ -4,9 +4,8 @@ These functions receive a metric as an argument, and do not import the metrics.
 """
 
 from calibrant.statistics.binned import consistency_bars
-from calibrant.statistics.interval import bootstrap, interval
+from calibrant.statistics.interval import bootstrap, interval, null_band
 from calibrant.statistics.means import Interval
-from calibrant.statistics.null import null_band
 
 __all__ = [
     "Interval",

@@ -1,33 +1,32 @@
-"""The confidence interval of a metric, and the bootstrap of a mean.
+"""The confidence interval of a metric, its distribution if the probabilities are calibrated, and the bootstrap of a mean.
 
-Each metric computes its own interval: a mean over rows with ``losses`` and ``means``, a binned error with ``binned``.
+Each metric computes its own interval and null distribution: a mean over rows with ``losses`` and ``means``, a binned error with
+``binned``, any other metric from simulated labels.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from calibrant._core.check import refuse, shown
-from calibrant._core.numerics import computing_on
+from calibrant._core.numerics import computing_on, row_chunks
 from calibrant.data.checks import Data
+from calibrant.data.pairs import Pairs
 from calibrant.errors import NoIntervalError
-from calibrant.statistics.enough import check_enough_errors, decided_of
-from calibrant.statistics.losses import require_finite
+from calibrant.statistics.losses import check_enough_errors, decided_of, require_finite
 from calibrant.statistics.means import Interval
 
-BLOCKS = 20_000  # with more than three times as many units, random blocks are drawn: the same limit in bounded time
-_CHUNK = 1 << 18  # counts that fit the second-level cache
 
-
-def interval(metric: Any, predictions: Data, *, draws: int = 1000, seed: int = 0, level: float = 0.95) -> Interval:
+def interval(metric: Any, predictions: Data, *, level: float = 0.95) -> Interval:
     """Return the metric's confidence interval, or raise if no method is known to have the nominal coverage.
 
     Args:
         metric: Any metric. The method is the metric's own if it has one (binned errors), Wilson's score interval for a
             proportion of rows (accuracy), and Student's t corrected for skewness for any other mean over rows.
         predictions: The data; if they have ``groups``, the groups are the independent units.
-        draws: Number of simulated sets of gaps, ≥ 1; used only for a binned error of rows in groups.
-        seed: Seed of the simulation; the same seed gives the same interval.
         level: Nominal coverage in (0, 1).
 
     Returns:
@@ -44,19 +43,85 @@ def interval(metric: Any, predictions: Data, *, draws: int = 1000, seed: int = 0
         >>> interval(ECE(), data).low
         0.0
     """
-    rows = require_metric(metric, level=level, draws=draws).check(predictions)
+    rows = _checked(metric, predictions, level=level)
     with computing_on(rows.scores.device):
-        found: Interval = metric.interval(rows, level=level, draws=draws, seed=seed)
+        found: Interval = metric.interval(rows, level=level)
     return found
 
 
-def require_metric(metric: Any, *, level: float, draws: int) -> Any:
-    """Return ``metric`` if it is a metric and ``level`` and ``draws`` are in range."""
+def null_band(metric: Any, predictions: Data, *, draws: int = 1000, seed: int = 0, level: float = 0.95) -> Interval:
+    """Return the mean and the central range that ``metric`` would have if the predicted probabilities were calibrated.
+
+    A value inside the band does not reject calibration. Of independent rows, the bands of ``ECE``, ``TopLabelECE`` and
+    ``ClasswiseECE`` do not depend on ``draws`` and ``seed``. With ``groups``, the sums of the bins are simulated with the
+    covariance of whole groups.
+
+    Args:
+        metric: Any metric.
+        predictions: The data; for ``Pairs``, outcomes are drawn with probability ``p``.
+        draws: Number of simulated sets of outcomes, ≥ 1, for metrics that need them.
+        seed: Seed of the simulation; the same seed gives the same band.
+        level: The fraction of values inside the band, in (0, 1).
+
+    Returns:
+        An interval: ``estimate`` is the mean for a calibrated model, and ``high`` the limit that a fraction (1 + level) / 2 of
+        calibrated models stays below, by default 97.5 %.
+
+    Raises:
+        NoIntervalError: For grouped rows, if there are fewer than ten groups or the metric is not binned.
+
+    Examples:
+        >>> from calibrant import Predictions
+        >>> from calibrant.metrics import ECE
+        >>> data = Predictions.from_logits([[1.4, 0.0]] * 100, [0] * 80 + [1] * 20)
+        >>> 0 < null_band(ECE(), data).estimate < 0.1
+        True
+
+    References:
+        Bröcker & Smith 2007; Vaicenavicius et al. 2019; de Moivre 1730 (see Diaconis & Zabell 1991).
+    """
+    rows = _checked(metric, predictions, level=level, draws=draws)
+    with computing_on(rows.scores.device):
+        band: Interval = metric.null_band(rows, level=level, draws=draws, seed=seed)
+    return band
+
+
+def _checked(metric: Any, predictions: Data, *, level: float, draws: int = 1) -> Any:
+    """Return the rows of positive weight that ``metric`` can measure."""
     if isinstance(metric, type) or not hasattr(metric, "null_band"):
         raise refuse("a metric such as ECE()", shown(metric), "pass a metric object")
     if not 0 < level < 1 or draws < 1:
         raise refuse("level in (0, 1) and draws ≥ 1", f"level {level} and draws {draws}", "choose other values")
-    return metric
+    return metric.check(predictions)
+
+
+def band_of(values: Tensor, *, level: float) -> Interval:
+    """Return the mean and the central range of simulated values (draws,)."""
+    found = values.cpu().double().numpy()
+    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2]).tolist()
+    return Interval(float(found.mean()), low, high, level, f"outcomes drawn from the probabilities, {len(found)} draws")
+
+
+def redraw(predictions: Data, *, generator: torch.Generator) -> Data:
+    """Return the same predictions with labels drawn from their probabilities.
+
+    Args:
+        predictions: Predictions over all classes, or pairs.
+        generator: The random generator.
+    """
+    if isinstance(predictions, Pairs):
+        happened = torch.rand(len(predictions), dtype=torch.float64, generator=generator) < predictions.p.cpu()
+        return replace(
+            predictions, y=happened.double().to(predictions.p.device), decision=None, labels=None, features=None
+        )
+    drawn = []
+    for rows in row_chunks(len(predictions), predictions.classes, device=predictions.logits.device):
+        p = predictions.float64_probs(rows)
+        uniform = torch.rand(len(p), 1, dtype=torch.float64, generator=generator).to(p.device)
+        cumulative = p.cumsum(dim=1)
+        below = (cumulative < uniform * cumulative[:, -1:]).sum(dim=1)
+        drawn.append(below.clamp_max(predictions.classes - 1))
+    return predictions.relabelled(torch.cat(drawn))
 
 
 def bootstrap(metric: Any, predictions: Data, *, draws: int = 1000, seed: int = 0, level: float = 0.95) -> Interval:
@@ -81,7 +146,7 @@ def bootstrap(metric: Any, predictions: Data, *, draws: int = 1000, seed: int = 
         >>> estimate.low < 0.8 < estimate.high
         True
     """
-    data = require_metric(metric, level=level, draws=draws).check(predictions)
+    data = _checked(metric, predictions, level=level, draws=draws)
     if not hasattr(metric, "rows"):
         got = f"{shown(metric, most=200)}, for which no interval with the nominal coverage is known"
         raise NoIntervalError("a metric that is a mean over rows", got, "use interval")
@@ -91,26 +156,15 @@ def bootstrap(metric: Any, predictions: Data, *, draws: int = 1000, seed: int = 
     size = data.row_weights.cpu().numpy()
     estimate = float(rows @ size / size.sum())
     sums = np.stack([size * (rows - estimate), size])  # centred, so that the products below do not lose digits
-    rng = np.random.default_rng(seed)
     if data.groups is not None:
-        sums = _sums_by(np.unique(data.groups.cpu().numpy(), return_inverse=True)[1], sums)
+        unit = np.unique(data.groups.cpu().numpy(), return_inverse=True)[1]
+        sums = np.stack([np.bincount(unit, weights=column) for column in sums])
     if (units := sums.shape[1]) < 2:
         raise NoIntervalError("at least two rows, or groups of rows, to resample", "one", "measure on more data")
-    if units > 3 * BLOCKS:
-        code = np.empty(units, dtype=np.int64)
-        code[np.random.default_rng(seed).permutation(units)] = np.arange(units) % BLOCKS
-        sums, units = _sums_by(code, sums), BLOCKS
-    drawn = []
-    for start in range(0, draws, step := max(1, _CHUNK // units)):
-        # how often each unit is drawn: multinomial counts
-        some = min(step, draws - start)
-        chosen = rng.integers(units, size=(some, units), dtype=np.uint32) + np.arange(some)[:, None] * units
-        counts = np.bincount(chosen.reshape(-1), minlength=some * units).reshape(some, units).astype(np.float64)
-        drawn.append((counts @ sums[0]) / (counts @ sums[1]))
-    low, high = estimate + np.quantile(np.concatenate(drawn), [(1 - level) / 2, (1 + level) / 2])
+    rng, drawn = np.random.default_rng(seed), np.empty(draws)
+    for draw in range(draws):
+        times = np.bincount(rng.integers(units, size=units, dtype=np.uint32), minlength=units)  # each unit is drawn
+        total, mass = sums @ times
+        drawn[draw] = total / mass
+    low, high = estimate + np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
     return Interval(estimate, float(low), float(high), level, f"percentile bootstrap, {draws} draws")
-
-
-def _sums_by(code: Any, columns: Any) -> Any:
-    """Return the sums (C, U) of ``columns`` (C, N) over the rows of each unit, which ``code`` (N,) numbers."""
-    return np.stack([np.bincount(code, weights=column) for column in columns])

@@ -26,8 +26,7 @@ from calibrant._core.check import shown
 from calibrant._core.numerics import add_records
 from calibrant.data.checks import Data
 from calibrant.errors import NoIntervalError
-from calibrant.statistics.design import Design, require_groups
-from calibrant.statistics.enough import check_enough_errors, decided_of
+from calibrant.statistics.design import FEWEST, Design, require_groups
 from calibrant.statistics.means import (
     Interval,
     Powers,
@@ -213,3 +212,24 @@ def require_finite(value: float, what: object) -> None:
     if not math.isfinite(value):
         got = f"an infinite {shown(what, most=200)}"
         raise NoIntervalError("a finite value in every row", got, "give the calibrator a floor")
+
+
+def decided_of(data: Data) -> Tensor:
+    """Return (2, 2) Σ w and Σ w² of wrong and of right decisions."""
+    right, w = data.correct.double().cpu(), data.row_weights.cpu()
+    return torch.stack([1 - right, right]) @ torch.stack([w, w.square()], dim=1)
+
+
+def check_enough_errors(decided: Tensor, *, what: object, weighted: bool) -> None:
+    """Raise if there are too few wrong, or right, decisions: by their effective numbers, from ``decided_of``."""
+    wrong, right = (float(mass**2 / max(square, 1e-300)) for mass, square in decided.tolist())
+    fewest, kind = min((wrong, "wrong"), (right, "right"))
+    if fewest < FEWEST:
+        rows = float(decided[:, 0].sum())
+        more = f"about {math.ceil(rows * FEWEST * 1.6 / fewest):,} rows" if fewest else "many more rows"
+        worth = " (the rows of equal weight that theirs are worth)" if weighted else ""
+        raise NoIntervalError(
+            f"at least {FEWEST} {kind} decisions for an interval of {shown(what, most=200)}",
+            f"{fewest:.3g}{worth} of {rows:,.0f}",
+            f"measure on {more}, or read the interval of Accuracy()",
+        )

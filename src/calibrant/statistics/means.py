@@ -14,8 +14,11 @@ removes this to the next order. For a count of x rare events it gives nearly the
 import math
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant._core.check import check_same_weights
@@ -23,6 +26,8 @@ from calibrant._core.notebook import to_html
 from calibrant._core.numerics import slices
 from calibrant.errors import NoIntervalError
 from calibrant.statistics.design import Design
+
+Floats: TypeAlias = NDArray[np.float64]
 
 # The sandwich variance of weighted rows is raised towards that of independent weights by at most this many of its own
 # standard deviations.
