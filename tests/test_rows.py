@@ -33,7 +33,7 @@ def test_rows_of_weight_0_are_left_out() -> None:
 
 
 def test_no_rows_have_no_sum() -> None:
-    nothing = MemoryRows([], classes=3, count=0, mass=None, device=torch.device("cpu"))
+    nothing = MemoryRows(Batch(torch.empty(0, 3), torch.empty(0, dtype=torch.int64)))
     assert nothing.fold(len) is None
     with pytest.raises(InputError, match="expected at least one row, got none that is selected"):
         nothing.total(len)

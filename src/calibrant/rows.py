@@ -4,6 +4,7 @@ A fit requests sums: ``rows.total(work, *parameters)`` is Σ ``work(batch, *para
 ``MemoryRows`` keeps the rows in memory; ``calibrant.scale`` reads them from files for each sum, or adds the sums of processes.
 """
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -72,9 +73,7 @@ class Batch:
         block = CHUNK_BYTES if self.logits.device.type == "cpu" else DEVICE_CHUNK_BYTES
         rows, classes = self.logits.shape
         step = max(1, block // (8 * classes))
-        if rows <= step:
-            return [self]
-        return [self.selected(slice(start, start + step)) for start in range(0, rows, step)]
+        return [self] if 0 < rows <= step else [self.selected(slice(at, at + step)) for at in range(0, rows, step)]
 
 
 class RowSource(ABC):
@@ -162,11 +161,8 @@ class MemoryRows(RowSource):
     """Rows in memory.
 
     Args:
-        batches: The batches to sum over.
-        classes: Number of classes K.
-        count: Number of rows.
-        mass: Sum of the weights, or None if the rows have none.
-        device: Device of the batches.
+        whole: All rows, checked.
+        cut: Whether to divide many rows into batches that stay in the cache.
 
     Examples:
         >>> rows = MemoryRows.of(2 * torch.eye(3), [0, 1, 1])
@@ -174,12 +170,12 @@ class MemoryRows(RowSource):
         (3, 3.0)
     """
 
-    def __init__(
-        self, batches: Sequence[Any], *, classes: int, count: int, mass: float | None, device: torch.device
-    ) -> None:
-        self.batches, self.classes, self.count, self.device = batches, classes, count, device
-        self.weighted, self.mass = mass is not None, float(count) if mass is None else mass
-        self._whole: Batch | None = None
+    def __init__(self, whole: Batch, *, cut: bool = True) -> None:
+        self.whole: Batch | None = whole
+        self.count, self.classes = whole.logits.shape
+        self.weighted, self.device = whole.weights is not None, whole.logits.device
+        self.mass = float(self.count if whole.weights is None else whole.weights.sum())
+        self.batches: Sequence[Any] = [whole] if self.count and not cut else whole.cut()
 
     @classmethod
     def of(
@@ -209,28 +205,17 @@ class MemoryRows(RowSource):
         y = check_labels(as_tensor(labels, name="labels").to(z.device), rows=rows, classes=z.shape[1])
         w = None if weights is None else check_weights(weights, rows=rows, device=z.device)
         g = None if groups is None else check_groups(groups, rows=rows)
-        whole = Batch(z, y, w, g, (check_features(features, rows=rows) or {}) if features else {})
-        if w is not None and not bool((w > 0).all()):
-            whole = whole.selected(w > 0)
-        return cls.of_batch(whole)
-
-    @classmethod
-    def of_batch(cls, whole: Batch, *, cut: bool = True) -> "MemoryRows":
-        """Return the rows of one checked batch, divided into smaller batches if it is large and ``cut`` is set."""
-        mass = None if whole.weights is None else float(whole.weights.sum())
-        batches, (count, classes) = whole.cut() if cut else [whole], whole.logits.shape
-        rows = cls(batches, classes=classes, count=count, mass=mass, device=whole.logits.device)
-        rows._whole = whole
-        return rows
+        whole = Batch(z, y, w, g, check_features(features, rows=rows) or {} if features else {})
+        return cls(whole if w is None or bool((w > 0).all()) else whole.selected(w > 0))
 
     @property
     def uncut(self) -> "MemoryRows":
         """The same rows as one batch, unless they are the result of ``map``."""
-        return self if self._whole is None else MemoryRows.of_batch(self._whole, cut=False)
+        return self if self.whole is None else MemoryRows(self.whole, cut=False)
 
     def normalized(self) -> "MemoryRows":
         """Return the same rows with weights of mean 1."""
-        return MemoryRows.of_batch(_reweighted(self.gathered(), self.count / self.mass)) if self.weighted else self
+        return MemoryRows(_reweighted(self.gathered(), self.count / self.mass)) if self.weighted else self
 
     def fold(self, work: Work, *parameters: Any) -> Any:
         """Return Σ ``work(batch, *parameters)``, or None without batches."""
@@ -238,12 +223,13 @@ class MemoryRows(RowSource):
 
     def map(self, make: Work, *parameters: Any) -> "MemoryRows":
         """Return a source of the results of ``make`` for every batch."""
-        made, mass = [make(batch, *parameters) for batch in self.batches], self.mass if self.weighted else None
-        return MemoryRows(made, classes=self.classes, count=self.count, mass=mass, device=self.device)
+        rows = copy.copy(self)
+        rows.batches, rows.whole = [make(batch, *parameters) for batch in self.batches], None
+        return rows
 
     def gathered(self, *, values: int = 0, why: str = "") -> Batch:
         """Return all rows as one batch; there is no limit on their number."""
-        return Batch.cat(self.batches) if self._whole is None else self._whole
+        return Batch.cat(self.batches) if self.whole is None else self.whole
 
 
 def added(results: Iterable[Any]) -> Any:

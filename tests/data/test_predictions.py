@@ -241,7 +241,6 @@ def test_features_are_read_from_any_dtype() -> None:
         ({"features": {"a": [1, 2, 3]}}, r"expected the feature 'a' of shape \(2,\), got shape \(3,\)"),
         ({"features": {"a": [None, "x"]}}, "give missing entries a name of their own"),
         ({"features": {"a": ["x", math.nan]}}, "names and nan; .*give missing entries a name of their own"),
-        ({"features": {"a": torch.ones(2, device="meta")}}, "with values"),
         ({"features": {"a": torch.ones(2).to_sparse()}}, "dense"),
         ({"features": {"a": np.array([1, 2**63 + 3], dtype=np.uint64)}}, "below 2⁶³"),
         ({"features": [1, 2]}, "features as a dict"),

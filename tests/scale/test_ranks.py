@@ -16,7 +16,7 @@ from torch import Tensor, distributed
 from calibrant import Predictions, save_predictions
 from calibrant.calibrators import Calibrator, MatrixScaling, TemperatureScaling, VectorScaling
 from calibrant.errors import InputError
-from calibrant.rows import MemoryRows, RowSource
+from calibrant.rows import Batch, MemoryRows, RowSource
 from calibrant.scale import batches, on_ranks
 
 METHODS: dict[str, Callable[[], Calibrator]] = MAKE | {"Tilt": Tilt}
@@ -33,7 +33,7 @@ def rows_of_rank(rank: int, folder: str) -> RowSource:
     logits, labels, weights, first = torch.load(f"{folder}/rows.pt", weights_only=True)
     mine = slice(0, first) if rank == 0 else slice(first, None)
     if not len(logits[mine]):
-        return on_ranks(MemoryRows([], classes=logits.shape[1], count=0, mass=None, device=torch.device("cpu")))
+        return on_ranks(MemoryRows(Batch(logits[:0], labels[:0])))
     return on_ranks(MemoryRows.of(logits[mine], labels[mine], weights=None if weights is None else weights[mine]))
 
 

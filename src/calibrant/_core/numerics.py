@@ -17,7 +17,8 @@ LOG_OF_UNDERFLOW = {
     dtype: math.log(torch.finfo(dtype).tiny) + math.log(torch.finfo(dtype).eps) - 1
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 }
-
+# Returns whether torch.func differentiates or batches a tensor, so that only plain operations may be used
+is_transformed = torch._C._functorch.is_functorch_wrapped_tensor
 
 R = TypeVar("R")
 
@@ -111,11 +112,6 @@ def in_row_chunks(function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
     for some in others:
         found[some] = function(rows[some])
     return found
-
-
-def is_transformed(tensor: Tensor) -> bool:
-    """Return whether ``torch.func`` differentiates or batches ``tensor``, so that only plain operations may be used."""
-    return torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
 def apply_in_precision(module: nn.Module, apply: Callable[[], Any], *, but: str = "") -> None:

@@ -281,8 +281,8 @@ def _telling_zeros(batch: Batch) -> Tensor:
 def _sample_of(rows: RowSource) -> MemoryRows:
     """Return the rows that candidates are compared on, in memory."""
     if rows.count > 2 * _SAMPLE:
-        return MemoryRows.of_batch(Batch.cat(rows.collected(in_random_sample, _SAMPLE / rows.count)))
-    return rows if isinstance(rows, MemoryRows) else MemoryRows.of_batch(rows.gathered())
+        return MemoryRows(Batch.cat(rows.collected(in_random_sample, _SAMPLE / rows.count)))
+    return rows if isinstance(rows, MemoryRows) else MemoryRows(rows.gathered())
 
 
 def cross_fitted(members: Sequence[Calibrator], rows: RowSource, folds: int) -> tuple[Tensor, Tensor]:
@@ -309,7 +309,7 @@ def held_out(members: Sequence[Calibrator], rows: RowSource, folds: int) -> Iter
         if not len(held):
             continue
         report_progress(f"{len(members) - 1} candidates, fold {k + 1} of {folds}")
-        done = fit_members(members[1:], MemoryRows.of_batch(rest), _ROUGH) if len(rest) else [False] * len(members[1:])
+        done = fit_members(members[1:], MemoryRows(rest), _ROUGH) if len(rest) else [False] * len(members[1:])
         z = held.logits.double()
         answers = [
             m(z).log_softmax(1) if ok else torch.full_like(z, -math.inf)

@@ -87,15 +87,14 @@ class TemperatureScaling(Tempered, Certified):
             raise refuse("prior with the continuous fit by log-loss", "criterion or grid beside it", "leave one out")
 
     def _fit(self, rows: RowSource) -> None:
-        log_temperature, gradient = 0.0, math.nan
         if self.criterion == "ece" or self.grid is not None:
             search = GridSearch(rows, self.criterion, self.binning, self.grid, otherwise="wang")
-            log_temperature = math.log(search.full([0.0]).temperature)  # γ = 0 is plain temperature scaling
+            # γ = 0 is plain temperature scaling
+            log_temperature, gradient = math.log(search.full([0.0]).temperature), math.nan
         else:
             start = float(self.log_temperature) if self._columns else 0.0
             log_temperature, gradient = fit_log_temperature(rows, start=start, prior=self.prior)
-        values = torch.tensor([log_temperature, gradient], dtype=torch.float64, device=rows.device)
-        self.log_temperature, self.certificate = values
+        self.log_temperature, self.certificate = torch.tensor([log_temperature, gradient], dtype=torch.float64)
 
     def _transform(self, logits: Tensor) -> Tensor:
         return logits * torch.exp(-self.log_temperature).to(logits.dtype)
@@ -124,7 +123,7 @@ def fit_log_temperature(
     """
     rows = rows.uncut  # a pass cuts its batches itself
     if isinstance(rows, MemoryRows) and rows.count >= 4 * _SAMPLE and rows.count * rows.classes >= _LARGE:
-        sample = MemoryRows.of_batch(rows.gathered().selected(slice(None, None, rows.count // _SAMPLE)), cut=False)
+        sample = MemoryRows(rows.gathered().selected(slice(None, None, rows.count // _SAMPLE)), cut=False)
         near, _ = fit_log_temperature(sample, start=start, prior=prior, tolerance=_NEAR)
         start = near if near > _LOW else start
     precision = 0.0 if prior is None else 1 / (prior**2 * rows.mass)

@@ -129,7 +129,7 @@ class ConfidenceBinning(Calibrator):
         pairs = top_pairs(held_out([Identity(), renewed(self.calibrator)], rows, self.folds))
         curves = [PlattScaling(ridge=1.0), BetaCalibration(), CentredIsotonic(), SplineCalibration()]
         curve = AutoCalibrator(folds=self.folds, candidates=curves)
-        curve._learn(MemoryRows.of_batch(pairs))
+        curve._learn(MemoryRows(pairs))
         # doing nothing has most of the weight, so ten values instead of many would only lose information
         if float(curve.weights[0]) > 0.5:
             return
