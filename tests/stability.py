@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import typer
-
 import calibrant
 from calibrant.calibrators import base
 from calibrant.cli import main as application
@@ -76,8 +74,7 @@ def listed(names: Any) -> str:
 
 def commands() -> Iterator[tuple[str, list[str]]]:
     """Yield every command with its options, the commands of a group by both names."""
-    group: Any = typer.main.get_command(application)
-    for name, command in group.commands.items():
+    for name, command in application.commands.items():
         inner = getattr(command, "commands", None)
         for title, one in [(name, command)] if inner is None else [(f"{name} {key}", inner[key]) for key in inner]:
             yield title, [option for given in one.params for option in given.opts if option.startswith("--")]

@@ -25,9 +25,8 @@ from unittest.mock import patch
 
 import pytest
 from click import Context, Group
+from click.testing import CliRunner
 from packaging.version import Version
-from typer.main import get_command
-from typer.testing import CliRunner
 
 from calibrant.cli import main
 
@@ -171,7 +170,7 @@ def test_a_page_needs_nothing_beside_a_clone_and_says_why_a_block_does_not_run(p
     silent = [block.line for block in blocks_of(page.read_text()) if not block.runs and len(block.why_not or "") < 8]
     assert silent == [], "write <!-- notest: why it cannot run here -->"
     for line in (line for block in blocks_of(page.read_text()) if not block.runs for line in commands_of(block)):
-        command, words = get_command(main), shlex.split(line, comments=True)[1:]
+        command, words = main, shlex.split(line, comments=True)[1:]
         while isinstance(command, Group):
             _, command, words = command.resolve_command(Context(command), words)
         command.make_context(line, words)  # its options are known, and their values of their kind

@@ -6,8 +6,8 @@ import tempfile
 from contextlib import chdir
 from pathlib import Path
 
+from click.testing import CliRunner
 from PIL import Image
-from typer.testing import CliRunner
 
 from calibrant.cli import main
 from calibrant.data.examples import example_path

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from tests.quick import few_candidates, pages_without_pictures
-from typer.testing import CliRunner
 
 import calibrant
 from calibrant.cli import main

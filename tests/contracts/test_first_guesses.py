@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from tests.conftest import late
 from torch import nn
-from typer.testing import CliRunner
 
 import calibrant
 from calibrant import Predictions, functional, plot

@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from click.testing import CliRunner
 from tests import makers
 from torch import Tensor
-from typer.testing import CliRunner
 
 import calibrant
 from calibrant import (
@@ -463,7 +463,7 @@ def command_entries() -> Iterator[Entry]:
     def reported() -> Any:
         with tempfile.TemporaryDirectory() as folder:
             target = Path(folder) / "report.json"
-            printed("report", str(predictions_file(Path(folder))), "--format", "json", "-o", str(target))
+            printed("report", str(predictions_file(Path(folder))), "-o", str(target))
             found = json.loads(target.read_text(encoding="utf-8"))
         return {name: found[name] for name in found if name not in ("title", "versions", "notes")}
 

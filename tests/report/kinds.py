@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from calibrant import MultiLabel, Pairs, Predictions
 from calibrant.binning import EqualWidth

@@ -103,11 +103,11 @@ def test_json_holds_rows_and_diagrams(tmp_path: Path) -> None:
 
 def test_tables_computed_elsewhere_stand_in_both_formats(tmp_path: Path, undrawn: None) -> None:
     table = Table("T & co", ["a", "b"], [["1", "2"]])
-    found = json.loads(written(tmp_path / "report", [a_model()], tables=[table], format="json"))
+    found = json.loads(written(tmp_path / "report.json", [a_model()], tables=[table]))
     assert (found["title"], found["tables"][0]["rows"]) == ("Calibration report", [["1", "2"]])
     assert "T &amp; co" in written(tmp_path / "r.html", [a_model()], tables=[table])
-    with pytest.raises(InputError, match="expected format to be one of 'html', 'json', got 'pdf'"):
-        written(tmp_path / "report.pdf", [a_model()], format="pdf")
+    with pytest.raises(InputError, match=r"expected a name that ends in \.html or \.htm or \.json"):
+        written(tmp_path / "report.pdf", [a_model()])
 
 
 def test_wrong_input_is_refused_and_nothing_written(tmp_path: Path, undrawn: None) -> None:

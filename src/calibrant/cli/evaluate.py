@@ -3,52 +3,47 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from calibrant.cli import options
-from calibrant.cli.methods import members
-from calibrant.cli.show import print_json, print_line, print_rows, print_table, working
+from calibrant.cli.terminal import print_json, print_table, print_text, working
 from calibrant.errors import InputError, LeakError
 
 if TYPE_CHECKING:
     from calibrant.data.predictions import Predictions
+    from calibrant.evaluate.subgroups import Subgroups
     from calibrant.evaluate.tables import Row
     from calibrant.metrics import Metric
 
 MOST_GROUPS = 200  # a column with more values, such as an id, does not name groups, and every group takes time
-SMALL_VALUES = 0.01  # a row whose values are all smaller is printed with five decimals
+MOST_LABELS = 20  # number of labels in a table on a terminal
+LEGEND = "limit: 97.5 % of perfectly calibrated models of this size have a smaller error; an error below it is not significant"
 
 
+@options.command()
+@options.reading("files", *options.ROWS, "labels", "on", "multilabel")
+@click.option("--split", metavar="NAME", help="Evaluate this split only.")
+@options.saved
+@options.repeated(
+    "--metric", "Compute this metric instead of the default ones: NLL, ECE:bins=20 …", "NAME[:OPTION=VALUE,…]"
+)
+@options.by
+@options.count("--draws", 0, 1000, "Number of simulations for intervals and limits; 0 leaves both out.")
+@options.as_json
 def evaluate(
-    files: options.Files = None,
-    example: options.Example = None,
-    columns: options.Columns = None,
-    label: options.Label = None,
-    kind: options.Kind = None,
-    split: Annotated[str | None, typer.Option(help="Evaluate this split only.")] = None,
-    weights: options.Weights = None,
-    groups: options.Groups = None,
-    labels: options.LabelsFile = None,
-    on: options.On = None,
-    multilabel: options.SeveralLabels = False,
-    calibrator: options.Saved = None,
-    metric: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME[:OPTION=VALUE,…]",
-            help="Compute this metric instead of the default ones, such as ECE:bins=20 or NLL; may be repeated.",
-        ),
-    ] = None,
-    by: options.By = None,
-    draws: Annotated[
-        int, typer.Option(min=0, help="Number of simulations for intervals and limits; 0 leaves both out.")
-    ] = 1000,
-    as_json: options.AsJson = False,
+    reading: options.Reading,
+    split: str | None,
+    calibrator: str | None,
+    metric: Sequence[str],
+    by: list[str],
+    draws: int,
+    as_json: bool,
 ) -> None:
     """Measure accuracy, log-loss and calibration of every split.
 
@@ -66,15 +61,14 @@ def evaluate(
 
         calibrant evaluate labels.csv --multilabel --columns 'p_*' --label 'y_*' --kind probs
     """
-    reading = options.Reading(columns, label, kind, weights, groups, labels, on)
-    sources = reading.sources(files, example)
+    sources, multilabel = reading.sources(), reading.multilabel
     if multilabel and (metric or by):
         raise InputError("--metric and --by have no effect with --multilabel; leave them out")
 
     from calibrant.evaluate import label_table
     from calibrant.evaluate.tables import measure
 
-    chosen = [parse_metric(text) for text in metric or []] or None
+    metrics = [parse_metric(text) for text in metric] or None
     fitted = options.read_calibrator(calibrator, several=multilabel)
     name, notes = None, list[str]()
     if fitted is not None:
@@ -83,13 +77,13 @@ def evaluate(
         name = in_one_line(fitted)
         notes = [f"after: {name}"]
     rows, tables = list["Row"](), dict[tuple[str, str, str | None], Any]()
-    features = [] if multilabel else [*options.names_in(by), *options.features_of(fitted)]
     for source in sources:
-        if not multilabel and options.is_streamed(source):
-            options.refuse_streamed(source, by=by)
-            rows += _streamed_rows(source, reading, split, chosen, fitted, draws=draws)
+        if reading.is_streamed(source):
+            with working(f"measuring {source.shown}"):
+                batches = reading.batches(source, by=by)
+                rows += _streamed_rows(batches, metrics, fitted, name, source.shown, split or "all", draws=draws)
             continue
-        contents = reading.contents(source, features=features, several=multilabel)
+        contents = reading.contents(source, *by, *options.features_of(fitted))
         parts = contents.splits if split is None else {split: contents.splits[contents.find(split)]}
         for part, whole in parts.items():
             states: dict[str | None, Any] = {None: whole}
@@ -101,24 +95,26 @@ def evaluate(
                     notes.append(
                         f"{source.shown}, {part}: the calibrator was fitted on these rows; evaluate it on others."
                     )
-            for group, chosen_rows in [(None, None), *_groups_of(whole, options.names_in(by))]:
+            for group, members in _groups_of(whole, by) if by else [(None, ...)]:
                 for state, data in states.items():
-                    held = data if chosen_rows is None else data[chosen_rows]
-                    more: dict[str, Any] = {} if multilabel else {"metrics": chosen, "group": group}
+                    held = data if members is ... else data[members]
+                    place: dict[str, Any] = {"file": source.shown, "split": part, "calibrator": state, "group": group}
                     with working(f"measuring {source.shown}"):
-                        rows += measure(held, file=source.shown, split=part, calibrator=state, draws=draws, **more)
+                        rows += measure(held, metrics=metrics, draws=draws, **place)
                     if multilabel:
                         with suppress(InputError):  # too few groups of rows: the panel says so
                             tables[source.shown, part, state] = label_table(held)
     if not as_json:
         print_rows(rows, notes=notes, labels=tables)
         return
-    from calibrant._core.config import json_data
-    from calibrant.cli.fit import calibrator_facts
+    found: dict[str, Any] = {"rows": [row.plain() for row in rows], "fitted": None}
+    if fitted is not None:
+        from calibrant.cli.fit import calibrator_facts
 
-    found: dict[str, Any] = {"rows": [row.plain() for row in rows]}
-    found["fitted"] = None if fitted is None else calibrator_facts(fitted)
+        found["fitted"] = calibrator_facts(fitted)
     if multilabel:
+        from calibrant._core.config import json_data
+
         found |= {"labels": [], "worst_label": []}
         for (file, part, state), table in tables.items():
             place = {"file": file, "split": part, "calibrator": state}
@@ -128,31 +124,27 @@ def evaluate(
 
 
 def _streamed_rows(
-    source: options.Source, reading: options.Reading, split: str | None, chosen: Any, fitted: Any, *, draws: int
+    batches: Any, metrics: Any, fitted: Any, name: str | None, file: str, split: str, *, draws: int
 ) -> Iterator[Row]:
     """Yield the figures of streamed rows, before and after calibration."""
     from calibrant import scale
     from calibrant.evaluate.tables import panel_rows
     from calibrant.metrics import SumMetric
-    from calibrant.report.model import as_text
 
-    metrics = chosen or scale.sum_metrics()
-    if strange := [one for one in metrics if not isinstance(one, SumMetric)]:
-        raise InputError(f"{strange[0]!r} needs all rows at once, and {source.shown} is streamed; name another metric")
-    with working(f"measuring {source.shown}"):
-        batches = reading.batches(source)
-        for calibrator in dict.fromkeys((None, fitted)):
-            figures = scale.evaluate(batches, metrics=metrics, calibrator=calibrator, draws=draws)
-            yield from panel_rows(
-                figures, metrics, file=source.shown, split=split or "all", calibrator=as_text(calibrator)
-            )
+    chosen = metrics or scale.sum_metrics()
+    if strange := [one for one in chosen if not isinstance(one, SumMetric)]:
+        raise InputError(f"{strange[0]!r} needs all rows at once, and {file} is streamed; name another metric")
+    for calibrator, state in dict.fromkeys([(None, None), (fitted, name)]):
+        figures = scale.evaluate(batches, metrics=chosen, calibrator=calibrator, draws=draws)
+        yield from panel_rows(figures, chosen, file=file, split=split, calibrator=state)
 
 
-def _groups_of(data: Any, columns: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """Yield a name such as ``region=EU`` and the group's rows, for every value of the columns."""
+def _groups_of(data: Any, columns: Sequence[str]) -> Iterator[tuple[str | None, Any]]:
+    """Yield all rows, then a name such as ``region=EU`` and the group's rows for every value of the columns."""
     import numpy as np
     import torch
 
+    yield None, ...
     for column in columns:
         if column not in (data.features or {}):
             raise InputError(f"this split has no column {column!r}; leave it out, or name another split")
@@ -170,45 +162,92 @@ def parse_metric(text: str) -> Metric:
         InputError: If there is no such metric, or no such option.
     """
     from calibrant import binning, metrics
+    from calibrant._core.config import build
 
     name, _, rest = text.partition(":")
-    options.choose(name, [known for known, _ in members("metrics")], option="--metric")
-    fields: dict[str, Any] = {}
+    options.choose(name, [known for known in metrics.__all__ if known[0].isupper()], option="--metric")
+    table: dict[str, Any] = {"type": name}
     for key, _, value in (part.partition("=") for part in rest.split(",") if part):
-        fields[key.strip()] = value.strip()
+        table[key.strip()] = value.strip()
         with suppress(ValueError):  # a value that is not JSON is text
-            fields[key.strip()] = json.loads(value)
+            table[key.strip()] = json.loads(value)
+    if table.keys() & {"bins", "binning"}:
+        bins = {"bins": table.pop("bins")} if "bins" in table else {}
+        table["binning"] = {"type": table.get("binning", "EqualWidth")} | bins
     try:
-        if fields.keys() & {"bins", "binning"}:
-            make = {"EqualWidth": binning.EqualWidth, "EqualMass": binning.EqualMass}[
-                fields.get("binning", "EqualWidth")
-            ]
-            fields["binning"] = make(fields.pop("bins")) if "bins" in fields else make()
-        return getattr(metrics, name)(**fields)  # type: ignore[no-any-return]
-    except (TypeError, ValueError, KeyError) as error:
+        return build(table, families=[metrics, binning])  # type: ignore[no-any-return]
+    except InputError as error:
         raise InputError(f"--metric {text!r} has an unknown option or a wrong value: {error}") from error
 
 
-def compare(
-    a: Annotated[str, typer.Argument(metavar="A", help="Predictions of A or, with FILE, calibrator A or 'none'.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="Predictions of B or, with FILE, calibrator B or 'none'.")],
-    file: Annotated[
-        str | None, typer.Argument(metavar="FILE", help="Predictions to apply the calibrators A and B to.")
-    ] = None,
-    example: options.Example = None,
-    columns: options.Columns = None,
-    label: options.Label = None,
-    kind: options.Kind = None,
-    split: options.Split = "test",
-    weights: options.Weights = None,
-    groups: options.Groups = None,
-    on: options.On = None,
-    as_json: options.AsJson = False,
+def print_rows(
+    rows: Sequence[Row], *, notes: Sequence[str] = (), labels: Mapping[Any, Subgroups] | None = None
 ) -> None:
+    """Print one table for each file, split and group, with a line per metric and columns before and after calibration.
+
+    Args:
+        rows: The figures; for several labels per row there are two tables, before and after calibration.
+        notes: Sentences printed at the end.
+        labels: Tables of labels by file, split and calibrator.
+    """
+    bounded = False
+    for key, part in groupby(rows, key=lambda row: (row.file, row.split, row.group, row.average and row.calibrator)):
+        figures = list(part)
+        first = figures[0]
+        several = first.labels is not None
+        limited = not several and any(row.null_high is not None for row in figures)
+        bounded |= limited
+        size = f"n = {first.n:,}" + (f" (effective {first.effective:,.0f})" if first.effective is not None else "")
+        about = [f"{first.labels} labels", "after" if first.calibrator else ""] if several else []
+        states: dict[str, dict[str, Row]] = {}
+        for row in figures:
+            names = {None: "after" if row.calibrator else "before", "macro": "mean over labels", "pooled": "pooled"}
+            states.setdefault(names[row.average], {})[row.metric] = row
+        header = ["metric"]
+        for state in states:
+            header += ["value" if list(states) == ["before"] else state, "95 %"]
+        body = []
+        for metric in dict.fromkeys(row.metric for row in figures):
+            line = [state.get(metric) for state in states.values()]
+            last = next(row for row in reversed(line) if row is not None)
+            cells = [last.label + " %" * last.percent]
+            for one in line:
+                cells += ["", ""] if one is None else [one.shown(one.value).removesuffix(" %"), one.interval]
+            body.append(cells + [last.shown(last.null_high).removesuffix(" %")] * limited)
+        title = " · ".join(filter(None, [*key[:3], size, *about]))
+        print_table(header + ["limit"] * limited, body, title=title)
+        if table := (labels or {}).get((first.file, first.split, first.calibrator)):
+            _print_labels(table)
+    for note in [LEGEND] * bounded + list(notes):
+        print_text(note, dim=True)
+
+
+def _print_labels(table: Subgroups) -> None:
+    """Print the verdict on several labels, and those with the strongest evidence of miscalibration."""
+    body = []
+    for row in table.rows[:MOST_LABELS]:
+        ends = "" if row.low is None or row.high is None else f"{row.low:.4f} … {row.high:.4f}"
+        cells = [f"{row.n:,}", f"{row.positives:,}", f"{row.confidence:.4f}", f"{row.gap:+.4f}"]
+        body.append([row.name, *cells, ends, f"{row.ece:.4f}", row.p_shown])
+    print_text(table.verdict)
+    print_table(("label", "n", "positive", "mean p", "gap", "95 %", "ECE", "p (all)"), body)
+    if (more := len(table.rows) - MOST_LABELS) > 0:
+        print_text(f"… {more} more (--json shows all)")
+
+
+@options.command()
+@click.argument("a")
+@click.argument("b")
+@options.reading("file", *options.ROWS)
+@click.option("--on", metavar="COLUMN", help="Column of both files by which rows are matched.")
+@options.split
+@options.as_json
+def compare(reading: options.Reading, a: str, b: str, on: str | None, split: str, as_json: bool) -> None:
     """Compare B with A on the same rows: differences, intervals, and paired tests.
 
-    Rows of two tables are matched by --on or, without it, by their order. In the latter case all columns that both tables have must
-    agree, except scores.
+    A and B are files of predictions or, if a FILE or an example is named, saved calibrators that are applied to it; 'none' stands
+    for no calibrator. Rows of two tables are matched by --on or, without it, by their order. In the latter case all columns that
+    both tables have must agree, except scores.
 
     Examples:
 
@@ -220,13 +259,12 @@ def compare(
 
         calibrant compare none c.safetensors --example cifar10
     """
-    reading = options.Reading(columns, label, kind, weights, groups)
-    base = reading.source(file, example) if file is not None or example is not None else None
+    base = None if reading.file is None and reading.example is None else reading.source()
     if base is None and options.NONE in (a, b):
         raise InputError(
             f"{options.NONE!r} means no calibrator; name the FILE to which the other calibrator is applied"
         )
-    sources = [] if base is not None else reading.sources([a, b])
+    sources = [] if base is not None else reading.sources(a, b)
 
     from calibrant.evaluate import compare as compare_predictions
 
@@ -235,22 +273,21 @@ def compare(
             pair = _rows_in_common(sources, reading, split=split, on=on)
         else:
             fitted = [options.read_calibrator(None if name == options.NONE else name) for name in (a, b)]
-            rows = reading.rows(base, split, features=[name for one in fitted for name in options.features_of(one)])
+            rows = reading.rows(base, split, *(name for one in fitted for name in options.features_of(one)))
             pair = [rows if one is None else rows.calibrated_by(one) for one in fitted]
         found = compare_predictions(*pair)
     if as_json:
         print_json({"a": a, "b": b, "on": None if base is None else base.shown, "split": split, **asdict(found)})
         return
-    print_line(found.verdict, style="bold")
+    print_text(found.verdict, bold=True)
     cells = []
     for row in found.rows:
-        places = 5 if max(abs(row.a), abs(row.b)) < SMALL_VALUES else 4
-        between = "" if row.low is None else f"[{row.low:+.{places}f}, {row.high:+.{places}f}]"
+        between = "" if row.low is None else f"[{row.low:+.4f}, {row.high:+.4f}]"
         chance = "" if row.p_value is None else "<0.001" if row.p_value < 0.001 else f"{row.p_value:.3f}"
-        values = [f"{row.a:.{places}f}", f"{row.b:.{places}f}", f"{row.difference:+.{places}f}"]
+        values = [f"{row.a:.4f}", f"{row.b:.4f}", f"{row.difference:+.4f}"]
         cells.append([row.metric.split("(")[0], *values, between, chance])
     print_table(("metric", "A", "B", "B − A", "interval", "p"), cells, title=f"n = {found.n:,}")
-    print_line(f"A: {a}\nB: {b}")
+    print_text(f"A: {a}\nB: {b}")
 
 
 def _rows_in_common(
@@ -265,7 +302,7 @@ def _rows_in_common(
 
     from calibrant.data.io import CALIBRATED, find_rows, refuse_other_rows
 
-    contents = [reading.contents(one, features=[on] if on else ()) for one in sources]
+    contents = [reading.contents(one, *([on] if on else [])) for one in sources]
     first, second = (one.splits[one.find(split)] for one in contents)
     if on is not None:
         keys = [np.asarray((data.features or {})[on]) for data in (first, second)]

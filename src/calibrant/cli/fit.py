@@ -7,39 +7,31 @@ import math
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from calibrant.cli import options
-from calibrant.cli.show import print_json, print_line, print_rows, print_table, working
+from calibrant.cli.evaluate import print_rows
+from calibrant.cli.terminal import print_json, print_table, print_text, working
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
     from calibrant.calibrators.auto import Evidence
     from calibrant.evaluate.tables import Row
 
-Calibrator = Annotated[str, typer.Argument(help="A calibrator that `calibrant fit` saved.")]
+output = click.option("--output", "-o", metavar="OUT", required=True, help="File to write, or folder for a folder.")
 
 
+@options.command()
+@options.reading("file", *options.ROWS, "labels", "on", "multilabel")
+@click.option("--output", "-o", metavar="C", required=True, help="File to save the calibrator in (.safetensors).")
+@options.method
+@click.option("--features", metavar="COLUMN,…", help="Columns that GroupScaling or FeatureScaling uses: a,b or all.")
+@click.option("--split", default="val", show_default=True, help="The split to fit on; do not evaluate on it later.")
+@options.as_json
 def fit(
-    output: Annotated[str, typer.Option("--output", "-o", help="File to save the calibrator in (.safetensors).")],
-    file: options.File = None,
-    example: options.Example = None,
-    method: options.Method = None,
-    features: Annotated[
-        str | None, typer.Option(help="Columns that GroupScaling or FeatureScaling uses: a,b or all.")
-    ] = None,
-    columns: options.Columns = None,
-    label: options.Label = None,
-    kind: options.Kind = None,
-    split: Annotated[str, typer.Option(help="The split to fit on; do not evaluate on it later.")] = "val",
-    weights: options.Weights = None,
-    groups: options.Groups = None,
-    labels: options.LabelsFile = None,
-    on: options.On = None,
-    multilabel: options.SeveralLabels = False,
-    as_json: options.AsJson = False,
+    reading: options.Reading, output: str, method: str | None, features: str | None, split: str, as_json: bool
 ) -> None:
     """Fit a calibrator on the validation split and print its effect there.
 
@@ -60,9 +52,8 @@ def fit(
 
         calibrant fit labels.npz --multilabel -o c.safetensors
     """
-    reading = options.Reading(columns, label, kind, weights, groups, labels, on)
-    source = reading.source(file, example)
-    options.check_output(output, inputs=[source.path, labels], suffixes=[".safetensors"], what="a calibrator")
+    source, multilabel = reading.source(), reading.multilabel
+    options.check_output(output, inputs=[source.path, reading.labels], suffixes=[".safetensors"], what="a calibrator")
 
     from calibrant.calibrators import MultiLabelCalibrator
     from calibrant.evaluate.tables import measure
@@ -70,18 +61,18 @@ def fit(
     from calibrant.report.model import in_one_line
 
     name = method or (options.OF_LABELS if multilabel else options.AUTO)
-    by = options.names_in([features]) if features else []
+    by = features.split(",") if features else []
     calibrator: Any = options.make_calibrator(name, features=by)
     figures: list[Row] = []
-    if not multilabel and options.is_streamed(source):
-        options.refuse_streamed(source, features=features)
+    if reading.is_streamed(source):
+        batches = reading.batches(source, features=features)
         if calibrator.needs_features:
             raise InputError(f"{name} needs features, which streamed rows have not; fit it on a sample in memory")
         split = "all"
         with working(f"fitting {source.shown}"):
-            calibrator.fit(reading.batches(source))
+            calibrator.fit(batches)
     else:
-        contents = reading.contents(source, features=[] if by == ["all"] else by, several=multilabel)
+        contents = reading.contents(source, *([] if by == ["all"] else by))
         split = contents.find(split)
         rows = contents.splits[split]
         if not multilabel and calibrator.needs_features and not rows.features:
@@ -98,7 +89,7 @@ def fit(
         print_json({"rows": [row.plain() for row in figures], "fitted": facts})
         return
     if evidence := evidence_of(calibrator):
-        print_line(f"auto: {evidence.verdict}", style="bold")
+        print_text(f"auto: {evidence.verdict}", bold=True)
         cells = []
         for trial in evidence.trials:
             if math.isfinite(trial.loss):
@@ -152,22 +143,17 @@ def evidence_of(calibrator: Any) -> Evidence | None:
     return calibrator.evidence if isinstance(calibrator, AutoCalibrator) else None
 
 
-def apply(
-    calibrator: Calibrator,
-    output: Annotated[str, typer.Option("--output", "-o", help="File or folder to write.")],
-    file: options.File = None,
-    columns: options.Columns = None,
-    label: options.Label = None,
-    kind: options.Kind = None,
-    multilabel: options.SeveralLabels = False,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Replace a table's scores instead of adding columns.")
-    ] = False,
-) -> None:
+@options.command()
+@click.argument("calibrator")
+@options.reading("file", *options.MAPPING, "multilabel")
+@output
+@click.option("--replace", is_flag=True, help="Replace a table's scores instead of adding columns.")
+def apply(reading: options.Reading, calibrator: str, output: str, replace: bool) -> None:
     """Write a copy of a file with calibrated scores: probabilities if it holds probabilities, logits if it holds logits.
 
-    A table gets a new column calibrated_p_cat for its column p_cat; in files of arrays the scores are replaced. Everything else is
-    unchanged. Labels are not needed. A folder of Parquet files becomes a folder of files with the same names, and is streamed.
+    CALIBRATOR was saved by `calibrant fit`. A table gets a new column calibrated_p_cat for its column p_cat; in files of arrays the
+    scores are replaced. Everything else is unchanged. Labels are not needed. A folder of Parquet files becomes a folder of files with
+    the same names, and is streamed.
 
     Examples:
 
@@ -179,9 +165,8 @@ def apply(
 
         calibrant apply c.safetensors folder/ -o calibrated/
     """
-    reading = options.Reading(columns, label, kind)
-    source = reading.source(file)
-    streamed = not multilabel and options.is_streamed(source)
+    source = reading.source()
+    streamed = reading.is_streamed(source)
     if not streamed:
         options.check_output(output, inputs=[calibrator, source.path])
 
@@ -190,11 +175,10 @@ def apply(
     from calibrant.data.io import CALIBRATED, calibrated_columns, read_contents
     from calibrant.data.tables import Arrays, open_table
 
-    fitted = options.read_calibrator(calibrator, several=multilabel)
+    fitted = options.read_calibrator(calibrator, several=reading.multilabel)
     with working(f"calibrating {source.shown}"):
         if streamed:
-            options.refuse_streamed(source, replace=replace)
-            scale.apply(fitted, reading.batches(source), output)
+            scale.apply(fitted, reading.batches(source, replace=replace), output)
         else:
             suffix = Path(source.path).suffix.replace(".pth", ".npz").replace(".pt", ".npz")
             if Path(output).suffix != suffix:
@@ -202,8 +186,8 @@ def apply(
                     f"the output for {source.shown} is a {suffix} file; name an output that ends in {suffix}"
                 )
             table = open_table(source.path)
-            features = [] if multilabel else options.features_of(fitted)
-            mapped = dataclasses.replace(reading, features=features, multilabel=multilabel)
+            features = () if reading.multilabel else options.features_of(fitted)
+            mapped = dataclasses.replace(reading, features=features)
             found = read_contents(table, mapped, labelled=False)
             prefix = "" if replace or isinstance(table, Arrays) else CALIBRATED
             added: dict[str, Any] = {}
@@ -216,21 +200,19 @@ def apply(
                         raise InputError(f"{table.name} has a column {new!r} already; name a file without it")
                     added[new] = values
             table.write(Path(output), added)
-    print_line(f"{source.shown} through {_in_words(fitted)} to {shown(output)}", style="dim", err=True)
+    print_text(f"{source.shown} through {_in_words(fitted)} to {shown(output)}", err=True)
 
 
-def export(
-    calibrator: Calibrator,
-    output: Annotated[Path, typer.Option("--output", "-o", help="File to write, whose name ends in .onnx.")],
-    kind: Annotated[Literal["logits", "probs"], typer.Option(help="The kind of input of the ONNX model.")] = "logits",
-    class_names: Annotated[
-        str | None, typer.Option(metavar="FILE", help="A text file with one class name per line, in order.")
-    ] = None,
-) -> None:
+@click.command()
+@click.argument("calibrator")
+@output
+@options.choice("--kind", ["logits", "probs"], "The kind of input of the ONNX model.", default="logits")
+@click.option("--class-names", metavar="FILE", help="A text file with one class name per line, in order.")
+def export(calibrator: str, output: str, kind: Any, class_names: str | None) -> None:
     """Write a calibrator as an ONNX model that turns logits or probabilities into calibrated probabilities.
 
-    The model has one input, ``logits`` or ``given_probs``, and the output ``probs``. A service needs only onnxruntime and NumPy to
-    run it.
+    CALIBRATOR was saved by `calibrant fit`. The model has one input, ``logits`` or ``given_probs``, and the output ``probs``. A
+    service needs only onnxruntime and NumPy to run it.
 
     Examples:
 
@@ -248,4 +230,4 @@ def export(
         from calibrant.adapters.onnx import export_served
 
         export_served(calibrant.load(calibrator), output, kind=kind, class_names=names)
-    print_line(f"{shown(calibrator)} written to {shown(output)}: {kind} in, probs out", style="dim", err=True)
+    print_text(f"{shown(calibrator)} written to {shown(output)}: {kind} in, probs out", err=True)

@@ -2,21 +2,24 @@
 
 import inspect
 import re
-from typing import Annotated, Any
+from collections.abc import Iterator
+from typing import Any
 
-import typer
+import click
 
 from calibrant.cli import options
-from calibrant.cli.show import print_json, print_line
+from calibrant.cli.terminal import print_json, print_text
 
 FAMILIES = ("losses", "calibrators", "metrics")
 
 
-def methods(
-    family: Annotated[str | None, typer.Argument(help=f"One of {', '.join(FAMILIES)}; by default all.")] = None,
-    as_json: options.AsJson = False,
-) -> None:
+@click.command()
+@click.argument("family", required=False)
+@options.as_json
+def methods(family: str | None, as_json: bool) -> None:
     """List every loss, calibrator and metric with a description, its properties and its source.
+
+    FAMILY is losses, calibrators or metrics; without it, all are listed.
 
     Examples:
 
@@ -30,25 +33,23 @@ def methods(
         print_json(found)
         return
     for name, entries in found.items():
-        print_line(f"{name} ({len(entries)})", style="bold underline")
+        print_text(f"{name} ({len(entries)})", bold=True)
         for entry in entries:
             facts = " · ".join(filter(None, (entry["properties"], entry["source"])))
-            print_line(f"{entry['name']}  {entry['what']}")
-            print_line(f"    {facts}" if facts else "", style="dim")
+            print_text(f"{entry['name']}  {entry['what']}")
+            print_text(f"    {facts}" if facts else "", dim=True)
 
 
-def members(family: str) -> list[tuple[str, type]]:
-    """Return the concrete classes of a family by name, in the order of its ``__all__``."""
+def members(family: str) -> Iterator[tuple[str, type]]:
+    """Yield the concrete classes of a family with their names, in the order of its ``__all__``."""
     import calibrant
 
     home = getattr(calibrant, family)
     base = {"metrics": calibrant.metrics.Metric, "calibrators": calibrant.calibrators.Calibrator}.get(family, object)
-    named = [(name, getattr(home, name)) for name in home.__all__]
-    return [
-        (name, one)
-        for name, one in named
-        if isinstance(one, type) and issubclass(one, base) and not inspect.isabstract(one)
-    ]
+    for name in home.__all__:
+        one = getattr(home, name)
+        if isinstance(one, type) and issubclass(one, base) and not inspect.isabstract(one):
+            yield name, one
 
 
 def _entry(name: str, member: Any) -> dict[str, str]:

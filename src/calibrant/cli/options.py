@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
+from click import option
 
-from calibrant.cli.show import say, working
+from calibrant.cli.terminal import say, working
 from calibrant.data.mapping import Mapped
 from calibrant.errors import InputError
 
@@ -22,52 +24,77 @@ if TYPE_CHECKING:
 EXAMPLES = Path(__file__).parents[1] / "data" / "examples"
 NONE = "none"  # given instead of a calibrator
 AUTO, OF_LABELS = "auto", "PlattScaling"  # default methods for rows with one class, and for rows with several labels
-STREAMED_BYTES = (
-    256 << 20
-)  # size of logits above which a Parquet file is streamed; reading it whole takes several times this memory
+# Size of logits above which a Parquet file is streamed; reading it whole takes several times this memory.
+STREAMED_BYTES = 256 << 20
 
-_FILES = "Predictions (.csv, .tsv, .jsonl, .parquet, .feather, .npz, .safetensors, .pt, .npy)."
-Files: TypeAlias = Annotated[list[str] | None, typer.Argument(metavar="FILE...", help=_FILES)]
-File: TypeAlias = Annotated[str | None, typer.Argument(metavar="FILE", help=_FILES)]
-Example: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="NAME", help="A bundled example instead of a FILE: cifar10, sst or 20news.")
-]
-Columns: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="NAMES", help="Columns of the scores, one per class: 'p_*' or cat,dog,fox.")
-]
-Label: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="Column of the labels, or 'y_*' for several labels per row.")
-]
-Kind: TypeAlias = Annotated[
-    Literal["probs", "logits"] | None, typer.Option(help="Whether scores are probabilities or logits.")
-]
-Weights: TypeAlias = Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of row weights.")]
-Groups: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="Column of groups of dependent rows, such as patient.")
-]
-LabelsFile: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="FILE", help="A file with the labels, in the same order or matched by --on.")
-]
-On: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="Column of both files by which rows are matched.")
-]
-SeveralLabels: TypeAlias = Annotated[
-    bool,
-    typer.Option("--multilabel", help="Each row has several labels (1, 0 or -1 if missing), each with its own score."),
-]
-Saved: TypeAlias = Annotated[
-    str | None, typer.Option("--calibrator", "-c", help="Apply this calibrator, saved by `calibrant fit`.")
-]
-Split: TypeAlias = Annotated[str, typer.Option(help="The split to use; never one that was fitted on.")]
-By: TypeAlias = Annotated[
-    list[str] | None, typer.Option(metavar="COLUMN,…", help="Also evaluate the groups that these columns define.")
-]
-Method: TypeAlias = Annotated[
-    str | None, typer.Option("--method", "-m", help="auto, or a calibrator listed by `calibrant methods`.")
-]
-AsJson: TypeAlias = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object, in which values are fractions.")
-]
+command = functools.partial(
+    click.command,
+    epilog="FILE holds predictions: .csv, .tsv, .jsonl, .parquet, .feather, .npz, .safetensors, .pt or .npy.",
+)
+
+
+def names_in(_: object, __: object, texts: Sequence[str]) -> list[str]:
+    """Return the names in an option that is repeated or contains commas; a callback of such options."""
+    return list(dict.fromkeys(name.strip() for text in texts for name in text.split(",")))
+
+
+def column_names(name: str, help: str) -> Callable[[Any], Any]:
+    """Return an option that names columns."""
+    return option(name, multiple=True, callback=names_in, metavar="COLUMN,…", help=help)
+
+
+def repeated(name: str, help: str, metavar: str = "NAME") -> Callable[[Any], Any]:
+    """Return an option that may be repeated."""
+    return option(name, multiple=True, metavar=metavar, help=f"{help}; may be repeated.")
+
+
+def count(name: str, least: int, default: int | None, help: str) -> Callable[[Any], Any]:
+    """Return an option for a whole number."""
+    return option(name, type=click.IntRange(least), default=default, show_default=True, help=help)
+
+
+def choice(name: str, known: Sequence[str], help: str, *, default: str | None = None) -> Callable[[Any], Any]:
+    """Return an option for one of several words."""
+    return option(name, type=click.Choice(known), default=default, show_default=True, help=help)
+
+
+saved = option("--calibrator", "-c", metavar="C", help="Apply this calibrator, saved by `calibrant fit`.")
+split = option("--split", default="test", show_default=True, help="The split to use; never one that was fitted on.")
+by = column_names("--by", "Also evaluate the groups that these columns define.")
+method = option("--method", "-m", metavar="NAME", help="auto, or a calibrator listed by `calibrant methods`.")
+as_json = option("--json", "as_json", is_flag=True, help="Print one JSON object, in which values are fractions.")
+_ON = "Column of both files by which rows are matched."
+_SEVERAL = "Each row has several labels (1, 0 or -1 if missing), each with its own score."
+_READING = {
+    "files": click.argument("files", nargs=-1, metavar="[FILE]..."),
+    "file": click.argument("file", required=False),
+    "example": option("--example", metavar="NAME", help="An example instead of a FILE: cifar10, sst or 20news."),
+    "columns": option("--columns", metavar="NAMES", help="Columns of scores, one per class: 'p_*' or cat,dog,fox."),
+    "label": option("--label", metavar="COLUMN", help="Column of the labels, or 'y_*' for several labels per row."),
+    "kind": choice("--kind", ["probs", "logits"], "Whether scores are probabilities or logits."),
+    "weights": option("--weights", metavar="COLUMN", help="Column of row weights."),
+    "groups": option("--groups", metavar="COLUMN", help="Column of groups of dependent rows, such as patient."),
+    "labels": option("--labels", metavar="FILE", help="File of the labels, in the same order or matched by --on."),
+    "on": option("--on", metavar="COLUMN", help=_ON),
+    "multilabel": option("--multilabel", is_flag=True, help=_SEVERAL),
+}
+MAPPING = ("columns", "label", "kind")
+ROWS = ("example", *MAPPING, "weights", "groups")
+
+
+def reading(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that adds arguments and options that describe files, and passes them as one ``Reading``."""
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(**given: Any) -> Any:
+            return function(Reading(**{name: given.pop(name) for name in names}), **given)
+
+        for name in reversed(names):
+            _READING[name](call)
+        return call
+
+    return add
 
 
 @dataclass(frozen=True)
@@ -76,14 +103,19 @@ class Source:
 
     path: str
     shown: str
-    options: Mapping[str, str]
+    options: dict[str, str]
 
 
+@dataclass(frozen=True)
 class Reading(Mapped):
-    """The options that describe files, and methods that read files accordingly."""
+    """The files of a command and the options that describe them, and methods that read files accordingly."""
 
-    def sources(self, files: str | Sequence[str] | None, example: str | None = None) -> list[Source]:
-        """Return the files or the example to read.
+    files: Sequence[str] = ()
+    file: str | None = None
+    example: str | None = None
+
+    def sources(self, *others: str) -> list[Source]:
+        """Return the files or the example to read, or other files that the options describe as well.
 
         Raises:
             InputError: If nothing is named, or the example does not exist.
@@ -91,71 +123,65 @@ class Reading(Mapped):
         """
         from calibrant._files import check_source, shown
 
-        named = [files] if isinstance(files, str) else list(files or [])
-        for name in [*named, *([str(self.labels)] if self.labels else [])]:
+        files = others or self.files or (() if self.file is None else (self.file,))
+        for name in [*files, *([str(self.labels)] if self.labels else [])]:
             if not Path(name).is_dir():
                 check_source(name)
-        options = {name: str(value) for name, value in asdict(self).items() if value}
-        found = [Source(name, shown(name), options) for name in named]
-        if example is not None:
-            name = f"{choose(example, sorted(path.stem for path in EXAMPLES.glob('*.npz')), option='--example')}.npz"
-            found.append(Source(str(EXAMPLES / name), name, {"example": example}))
+        given = {name: str(getattr(self, name)) for name in (*MAPPING, "weights", "groups", "labels", "on")}
+        options = {name: value for name, value in given.items() if value != "None"}
+        found = [Source(name, shown(name), options) for name in files]
+        if self.example is not None and not others:
+            known = sorted(path.stem for path in EXAMPLES.glob("*.npz"))
+            name = f"{choose(self.example, known, option='--example')}.npz"
+            found.append(Source(str(EXAMPLES / name), name, {"example": self.example}))
         if not found:
             raise InputError("name a FILE of predictions, or an example: --example cifar10")
         return found
 
-    def source(self, file: str | None, example: str | None = None) -> Source:
+    def source(self, *others: str) -> Source:
         """Return the single file or example to read."""
-        found = self.sources(file, example)
+        found = self.sources(*others)
         if len(found) > 1:
             raise InputError(f"{found[0].shown} and --example are two inputs; leave one out")
         return found[0]
 
-    def contents(self, source: Source, *, features: Sequence[str] = (), several: bool = False) -> Contents:
+    def contents(self, source: Source, *features: str) -> Contents:
         """Return the labelled rows of every split of a file, and print notes on how they were read to stderr."""
         from calibrant.data.io import read_contents
 
-        mapped = replace(self, features=list(dict.fromkeys(features)), multilabel=several)
         with working(f"reading {source.shown}"):
+            mapped = replace(self, features=() if self.multilabel else tuple(dict.fromkeys(features)))
             found = read_contents(source.path, mapped, labelled=True)
         for note in found.notes:
             say("note", f"{source.shown}: {note}")
         return found
 
-    def rows(self, source: Source, split: str, *, features: Sequence[str] = (), several: bool = False) -> Any:
+    def rows(self, source: Source, split: str, *features: str) -> Any:
         """Return the predictions of one split of a file, or all predictions if the file has no splits."""
-        found = self.contents(source, features=features, several=several)
+        found = self.contents(source, *features)
         return found.splits[found.find(split)]
 
-    def batches(self, source: Source) -> Batches:
+    def is_streamed(self, source: Source) -> bool:
+        """Return whether a file is streamed: a folder of Parquet files, or a large Parquet file."""
+        if self.multilabel or Path(source.path).is_dir() or not source.path.endswith(".parquet"):
+            return not self.multilabel and Path(source.path).is_dir()
+        from calibrant.scale import logits_bytes
+
+        return logits_bytes(source.path) > STREAMED_BYTES
+
+    def batches(self, source: Source, **options: Any) -> Batches:
         """Return the rows of a file as a stream of batches.
 
         Raises:
-            InputError: For an option that needs the whole file in memory.
+            InputError: For an option that needs the whole file in memory, one of this reading or of ``options``.
         """
         from calibrant import scale
 
-        refuse_streamed(source, groups=self.groups, labels=self.labels)
-        said = {name: getattr(self, name) for name in ("columns", "label", "kind", "weights")}
-        return scale.batches(source.path, **said)
-
-
-def refuse_streamed(source: Source, **options: Any) -> None:
-    """Raise an error for options that have no effect on streamed rows."""
-    for name, value in options.items():
-        if value:
-            raise InputError(f"--{name} has no effect on {source.shown}, which is streamed; leave it out")
-
-
-def is_streamed(source: Source) -> bool:
-    """Return whether a file is streamed: a folder of Parquet files, or a large Parquet file."""
-    if Path(source.path).is_dir():
-        return True
-    if Path(source.path).suffix != ".parquet":
-        return False
-    from calibrant.scale import logits_bytes
-
-    return logits_bytes(source.path) > STREAMED_BYTES
+        for name, value in {**options, "groups": self.groups, "labels": self.labels}.items():
+            if value:
+                raise InputError(f"--{name} has no effect on {source.shown}, which is streamed; leave it out")
+        mapped = {name: getattr(self, name) for name in (*MAPPING, "weights")}
+        return scale.batches(source.path, **mapped)
 
 
 def choose(name: str, known: Sequence[str], *, option: str) -> str:
@@ -166,11 +192,6 @@ def choose(name: str, known: Sequence[str], *, option: str) -> str:
     close = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.5)
     hint = f"did you mean {lower[close[0]]}?" if close else f"it must be one of {', '.join(known)}"
     raise InputError(f"{option} {name!r} is unknown; {hint}")
-
-
-def names_in(texts: Sequence[str] | None) -> list[str]:
-    """Return the names in an option that is repeated or contains commas."""
-    return list(dict.fromkeys(name.strip() for text in texts or () for name in text.split(",")))
 
 
 def read_calibrator(path: str | None, *, several: bool = False) -> Any:
@@ -209,20 +230,20 @@ def make_calibrator(name: str, *, features: Sequence[str] = ()) -> Calibrator:
 
 
 def features_of(calibrator: Any) -> list[str]:
-    """Return the names of the features that a calibrator uses; empty for None. Calibrators are imported by the first call."""
+    """Return the names of the features that a calibrator uses; empty for None, without importing the calibrators."""
+    if calibrator is None:
+        return []
     from calibrant.calibrators.groups import feature_names
 
     return feature_names(calibrator)
 
 
-def check_output(
-    path: str | Path, *, inputs: Sequence[str | None] = (), suffixes: Sequence[str] = (), what: str = ""
-) -> None:
+def check_output(path: str | Path, *, inputs: Sequence[Any] = (), suffixes: Sequence[str] = (), what: str = "") -> None:
     """Check, before any work is done, that an output can be written.
 
     Args:
         path: The output.
-        inputs: Files that the command reads.
+        inputs: Files that the command reads; None for no file.
         suffixes: Allowed suffixes of the output; empty allows any.
         what: The content of the output, for the error.
 

@@ -2,50 +2,38 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from calibrant.cli import options
-from calibrant.cli.show import print_line, working
+from calibrant.cli.terminal import print_text, working
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
     from calibrant.data.io import Contents
-    from calibrant.data.predictions import Predictions
 
 FEWEST_TO_CUT = 200  # a file without splits and fewer rows is not divided: half of them is too few to fit on or to show
 
 
+@options.command()
+@options.reading("files", *options.ROWS, "labels", "on", "multilabel")
+@click.option("--output", "-o", default="report.html", show_default=True, help="File to write (.html or .json).")
+@options.method
+@options.saved
+@options.split
+@click.option("--fit-split", metavar="NAME", help="The split to fit on; by default val.")
+@options.column_names("--by", "Columns that define groups to evaluate; by default all features, or none for no groups.")
 def report(
-    files: options.Files = None,
-    example: options.Example = None,
-    output: Annotated[str, typer.Option("--output", "-o", help="File to write.")] = "report.html",
-    format: Annotated[
-        Literal["html", "json"] | None, typer.Option(help="Format of the report; by default that of the output's name.")
-    ] = None,
-    method: options.Method = None,
-    calibrator: options.Saved = None,
-    split: options.Split = "test",
-    fit_split: Annotated[str | None, typer.Option(help="The split to fit on; by default val.")] = None,
-    by: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COLUMN,…",
-            help="Columns that define groups to evaluate; by default all features, or none for no groups.",
-        ),
-    ] = None,
-    columns: options.Columns = None,
-    label: options.Label = None,
-    kind: options.Kind = None,
-    weights: options.Weights = None,
-    groups: options.Groups = None,
-    labels: options.LabelsFile = None,
-    on: options.On = None,
-    multilabel: options.SeveralLabels = False,
+    reading: options.Reading,
+    output: str,
+    method: str | None,
+    calibrator: str | None,
+    split: str,
+    fit_split: str | None,
+    by: list[str],
 ) -> None:
     """Write a report on one or several models before and after calibration.
 
@@ -66,33 +54,29 @@ def report(
     """
     if method and calibrator:
         raise InputError("--method fits a calibrator and --calibrator names a fitted one; leave one out")
-    reading = options.Reading(columns, label, kind, weights, groups, labels, on)
-    sources = reading.sources(files, example)
-    options.check_output(output, inputs=[*(source.path for source in sources), calibrator, labels])
+    sources, multilabel = reading.sources(), reading.multilabel
+    options.check_output(output, inputs=[*(source.path for source in sources), calibrator, reading.labels])
     if multilabel and by:
         raise InputError("--by has no effect with --multilabel; leave it out")
 
     from calibrant._files import shown
-    from calibrant.calibrators import TemperatureScaling
     from calibrant.plot.diagrams import is_event
     from calibrant.report import Model, write_report
-    from calibrant.report.render import check_format
+    from calibrant.report.render import format_of
 
     saved = options.read_calibrator(calibrator, several=multilabel)
-    columns_by = None if by is None else [] if by == [options.NONE] else options.names_in(by)
+    columns = None if not by else [] if by == [options.NONE] else by
     notes: list[str] = []
-    check_format(output, format)
+    format_of(output)
     models: list[Any] = []
     for source in sources:
         with working(f"calibrating {source.shown}"):
-            named = [] if multilabel else [*(columns_by or ()), *options.features_of(saved)]
-            contents = reading.contents(source, features=named, several=multilabel)
+            contents = reading.contents(source, *(columns or ()), *options.features_of(saved))
             before, others = _rows_to_show_and_fit(source, contents, split, fit_split, method, saved, notes)
-            fitted = saved if saved is not None or others is None else _fitted(others, method, columns_by)
-            alone = multilabel or fitted is None or isinstance(fitted, TemperatureScaling)
+            fitted = saved if saved is not None or others is None else _fitted(others, method, columns)
             names = None if multilabel else before.class_names
-            if names is None and label and not multilabel and is_event(before):
-                names = (f"{label} = 0", f"{label} = 1")
+            if names is None and reading.label and not multilabel and is_event(before):
+                names = (f"{reading.label} = 0", f"{reading.label} = 1")
             model = Model(
                 Path(source.shown).stem,
                 before,
@@ -101,17 +85,16 @@ def report(
                 source=source.shown,
                 split="all" if len(contents.splits) == 1 else split,
                 class_names=names,
-                reference=None if alone else _through_temperature(others, before),
                 options=source.options,
-                by=columns_by,
+                by=columns,
             )
             models.append(model)
     if len({one.name for one in models}) < len(models):  # files with the same name in several folders
         models = [replace(one, name=source.shown) for one, source in zip(models, sources, strict=True)]
     with working("reporting"):
-        write_report(models, output, format=format, notes=notes)
+        write_report(models, output, notes=notes)
     read = ", ".join(source.shown for source in sources)
-    print_line(f"report on {read} written to {shown(output)}", style="dim", err=True)
+    print_text(f"report on {read} written to {shown(output)}", err=True)
 
 
 def _rows_to_show_and_fit(
@@ -154,17 +137,6 @@ def _rows_to_show_and_fit(
         f"of it, {len(fit):,} rows, and the figures are those of the other {len(shown):,}."
     )
     return shown, fit
-
-
-def _through_temperature(others: Predictions | None, before: Predictions) -> Predictions | None:
-    """Return the rows scaled by a temperature fitted on ``others``, or None if no comparison is possible."""
-    from calibrant.calibrators import TemperatureScaling
-
-    # not possible if the splits share rows (LeakError), or if a label has probability 0, as happens with rounded numbers:
-    # then no temperature is best, while other calibrators have a floor
-    with suppress(InputError):
-        return None if others is None else before.calibrated_by(TemperatureScaling().fit(others))
-    return None
 
 
 def _fitted(rows: Any, method: str | None, by: list[str] | None) -> Any:

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from calibrant.cli import options
-from calibrant.cli.show import console, print_json, print_line, print_table, say, working
+from calibrant.cli.terminal import print_json, print_table, print_text, say, working
 from calibrant.errors import CalibrantError, InputError
 
 if TYPE_CHECKING:
@@ -23,18 +23,20 @@ if TYPE_CHECKING:
     from calibrant.study.load import StudyFile
 
 THEORY = "theory"  # name of the theory's figures in `study show`
-RUNS = Path("calibrant-runs")
 MADE_HERE = {"digits": "with scikit-learn", "module": "your module"}  # data that neither a folder nor the hub holds
 LOG_EVERY = 60  # seconds between lines of a log during a training
-study = typer.Typer(help="The papers' experiments: list, run, show.", no_args_is_help=True, rich_markup_mode=None)
+
+FOLDER = click.Path(path_type=Path)
+scales = options.choice("--scale", ["cpu", "gpu", "paper"], "Size of the study.", default="cpu")
+stores = click.option(
+    "--store", type=FOLDER, default="calibrant-runs", show_default=True, help="Folder for trainings and the report."
+)
+seed_count = options.count("--seeds", 1, None, "Number of seeds; by default the study's own.")
 
 
-Named = typer.Argument(metavar="STUDY", help="A name listed by `study list`, or a TOML file.")
-Scale = Annotated[Literal["cpu", "gpu", "paper"], typer.Option(help="Size of the study.")]
-Folder = Annotated[Path, typer.Option(help="Folder that keeps the runs.")]
-Seeds = Annotated[int | None, typer.Option(min=1, max=10_000, help="Number of seeds; by default the study's own.")]
-Workers = Annotated[int, typer.Option(min=1, help="Number of trainings at a time.")]
-Names = list[str] | None
+@click.group(no_args_is_help=True)
+def study() -> None:
+    """The papers' experiments: list, run, show."""
 
 
 @study.command("list")
@@ -44,31 +46,42 @@ def list_studies() -> None:
 
     for name in presets():
         found = load_study(name)
-        print_line(f"{name}: {found.title}")
-        print_line(f"    {len(list(found.cells()))} trainings on {_data_sets(found)}", style="dim")
+        print_text(f"{name}: {found.title}")
+        print_text(f"    {len(list(found.cells()))} trainings on {_data_sets(found)}", dim=True)
 
 
 @study.command()
+@click.argument("name", required=False, metavar="STUDY")
+@click.option("--all", "everything", is_flag=True, help="Run every study of `study list`, one by one.")
+@scales
+@click.option("--data", type=FOLDER, help="Folder with a subfolder per data set; by default the hub.")
+@seed_count
+@options.repeated("--only", "Run only this objective")
+@options.repeated("--setting", "Run only this setting")
+@stores
+@options.choice(
+    "--executor", ["local", "ray"], "local processes, or a Ray cluster (at RAY_ADDRESS, if set).", default="local"
+)
+@options.count("--workers", 1, 1, "Number of trainings at a time.")
+@options.choice("--accelerator", ["auto", "cpu", "cuda"], "Device of the trainings.", default="auto")
+@click.option("--dry-run", is_flag=True, help="Print the plan without running anything.")
 def run(
-    name: Annotated[str | None, Named] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Run every study of `study list`, one by one.")] = False,
-    scale: Scale = "cpu",
-    data: Annotated[
-        Path | None,
-        typer.Option(exists=True, file_okay=False, help="Folder with a subfolder per data set; by default the hub."),
-    ] = None,
-    seeds: Seeds = None,
-    only: Annotated[Names, typer.Option(help="Run only this objective; may be repeated.")] = None,
-    setting: Annotated[Names, typer.Option(help="Run only this setting; may be repeated.")] = None,
-    store: Folder = RUNS,
-    executor: Annotated[
-        Literal["local", "ray"], typer.Option(help="local processes, or a Ray cluster (at RAY_ADDRESS, if set).")
-    ] = "local",
-    workers: Workers = 1,
-    accelerator: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Device of the trainings.")] = "auto",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan without running anything.")] = False,
-) -> None:
+    name: str | None,
+    everything: bool,
+    scale: str,
+    data: Path | None,
+    seeds: int | None,
+    only: Sequence[str],
+    setting: Sequence[str],
+    store: Path,
+    executor: str,
+    workers: int,
+    accelerator: str,
+    dry_run: bool,
+) -> int:
     """Run the trainings that are not finished; an interrupted study resumes where it stopped.
+
+    STUDY is a name listed by `study list`, or a TOML file.
 
     Examples:
 
@@ -103,7 +116,7 @@ def run(
             continue
         try:
             with naming(file.name) if file.name.endswith(".toml") else nullcontext():
-                _run_with_bars(chosen, kept, workers=workers, accelerator=accelerator, ray=executor == "ray")
+                _run(chosen, kept, workers=workers, accelerator=accelerator, ray=executor == "ray")
         except CalibrantError as error:
             if not everything:
                 raise
@@ -111,35 +124,40 @@ def run(
             failed = True
             continue
         if reports_progress() and everything:
-            print_line(f"{chosen.name} is finished: calibrant study show {chosen.name}")
+            print_text(f"{chosen.name} is finished: calibrant study show {chosen.name}")
         elif reports_progress():
             _print(*_study_tables(chosen, collect(chosen, kept)))
     if dry_run and everything:
-        print_line(f"all studies: {len(fingerprints)} different trainings; shared ones are counted once")
-    raise typer.Exit(2 if failed else 0)
+        print_text(f"all studies: {len(fingerprints)} different trainings; shared ones are counted once")
+    return 2 if failed else 0
 
 
 @study.command()
+@click.argument("name", metavar="STUDY")
+@scales
+@stores
+@seed_count
+@options.repeated("--columns", "Tables to print: main, calibrators, errors or all")
+@click.option("--report", "-o", type=FOLDER, help="Write a report to this file (.html).")
+@click.option("--record", type=FOLDER, help="Write all figures with their provenance to this JSON file.")
+@click.option("--figures", type=FOLDER, help="Draw the study's figures into this folder (SVG, PNG).")
+@options.choice("--width", ["column", "page"], "For a paper: 3.5 or 7.16 inches wide, no heading (SVG, PDF).")
+@options.as_json
 def show(
-    name: Annotated[str, Named],
-    scale: Scale = "cpu",
-    store: Folder = RUNS,
-    seeds: Seeds = None,
-    columns: Annotated[
-        Names, typer.Option(help="Tables to print: main, calibrators, errors or all; may be repeated.")
-    ] = None,
-    report: Annotated[Path | None, typer.Option("--report", "-o", help="Write a report to this file (.html).")] = None,
-    record: Annotated[
-        Path | None, typer.Option(help="Write all figures with their provenance to this JSON file.")
-    ] = None,
-    figures: Annotated[Path | None, typer.Option(help="Draw the study's figures into this folder (SVG, PNG).")] = None,
-    width: Annotated[
-        Literal["column", "page"] | None,
-        typer.Option(help="Draw figures for a paper: 3.5 or 7.16 inches wide, without a heading (SVG, PDF)."),
-    ] = None,
-    as_json: options.AsJson = False,
+    name: str,
+    scale: str,
+    store: Path,
+    seeds: int | None,
+    columns: Sequence[str],
+    report: Path | None,
+    record: Path | None,
+    figures: Path | None,
+    width: Any,
+    as_json: bool,
 ) -> None:
-    """Print the tables of finished trainings, and draw figures. The figures of "theory" need no trainings.
+    """Print the tables of finished trainings, and draw figures.
+
+    STUDY is a name listed by `study list`, a TOML file, or "theory", whose figures need no trainings.
 
     Examples:
 
@@ -152,7 +170,7 @@ def show(
         calibrant study show theory --figures figures
     """
     from calibrant._files import check_folder
-    from calibrant.report.render import check_format
+    from calibrant.report.render import format_of
     from calibrant.study import Store, collect, rows
     from calibrant.study.draw import pictures_of, write_figures
     from calibrant.study.figures import drawings
@@ -162,7 +180,7 @@ def show(
 
     if report is not None:
         options.check_output(report, inputs=[name])
-        check_format(report, None)
+        format_of(report)
     if record is not None:
         options.check_output(record, inputs=[name], suffixes=[".json"], what="a record")
     if figures is not None:
@@ -194,7 +212,7 @@ def show(
         found = {"rows": rows(measured), "fitted": fitted, "claims": verdicts, "report": report and str(report)}
     if figures is not None:
         written = write_figures(drawn, figures, width=width)
-        print_line(f"{len(written) or 'no'} figures of {name} are written to {figures}", err=True)
+        print_text(f"{len(written) or 'no'} figures of {name} are written to {figures}", err=True)
     if as_json:
         print_json(found)
     else:
@@ -202,13 +220,12 @@ def show(
 
 
 @study.command()
-def claims(
-    paper: Annotated[
-        str, typer.Argument(help="A part of a paper's name, or a claim's number; prints these claims one by one.")
-    ] = "",
-    as_json: options.AsJson = False,
-) -> None:
+@click.argument("paper", default="")
+@options.as_json
+def claims(paper: str, as_json: bool) -> None:
     """Count the verdicts on the papers' claims, from the folder papers/ of Calibrant's repository.
+
+    PAPER is a part of a paper's name, or a claim's number; these claims are printed one by one.
 
     Examples:
 
@@ -234,10 +251,10 @@ def claims(
         _print([claim_table(found)], claim_sentences(found) if paper else [])
 
 
-def demo(
-    store: Annotated[Path, typer.Option(help="Folder for trainings and the report.")] = RUNS,
-    workers: Workers = min(2, os.cpu_count() or 1),
-) -> None:
+@click.command()
+@stores
+@options.count("--workers", 1, min(2, os.cpu_count() or 1), "Number of trainings at a time.")
+def demo(store: Path, workers: int) -> None:
     """Train, calibrate and evaluate networks on handwritten digits; an interrupted demo resumes.
 
     Examples:
@@ -254,13 +271,13 @@ def demo(
 
     digits, kept = load_study("digits"), Store(store)
     count, objectives, seeds = len(list(digits.cells())), len(digits.objectives), len(digits.seeds)
-    print_line(
+    print_text(
         f"{count} small networks learn handwritten digits: {objectives} losses, {seeds} seeds, {count // (objectives * seeds)} folds."
         "\nEach sees 400 images and learns them by heart. Is its confidence still right on images it has not seen?\nECE is how far off "
         "the confidence is; T, fitted on other images, is one number that corrects it.",
         err=True,
     )
-    _run_with_bars(digits, kept, workers=workers, accelerator="cpu")
+    _run(digits, kept, workers=workers, accelerator="cpu")
     measured = collect(digits, kept)
     lines, report = summarise(measured), kept.root / "report.html"
     sentences = verdict_sentences(verdicts_on(digits, measured), lines)
@@ -275,33 +292,31 @@ def demo(
     ]
     write_page(digits, measured, lines, report, shown=[*pictures, table], sentences=sentences)
     _print([table], [*sentences, "", *in_short(lines)])
-    print_line(f"The report is in {report.resolve()}: open it in a browser.", style="bold")
+    print_text(f"The report is in {report.resolve()}: open it in a browser.", bold=True)
 
 
-def _run_with_bars(study: Study, store: Store, *, workers: int, accelerator: str, ray: bool = False) -> None:
-    """Run unfinished trainings, with progress bars for all trainings and for the epochs of the current one."""
-    from rich.progress import MofNCompleteColumn, Progress
-
+def _run(study: Study, store: Store, *, workers: int, accelerator: str, ray: bool = False) -> None:
+    """Run unfinished trainings; progress is one line on a terminal, else a line for each training, and one each minute."""
+    from calibrant._core.warn import report_progress
     from calibrant.study.run import reports_progress, run_study, run_study_on_ray
 
     how: dict[str, Any] = {"workers": workers, "accelerator": accelerator}
     address = os.environ.get("RAY_ADDRESS")
     steps = run_study_on_ray(study, store, address=address, **how) if ray else run_study(study, store, **how)
-    columns = (*Progress.get_default_columns(), MofNCompleteColumn())
-    screen, done, said, total = console(err=True), _finished(study, store), time.monotonic(), len(list(study.cells()))
-    log = reports_progress() and not screen.is_terminal  # prints a line for each training, and one each minute
+    done, printed, total = _finished(study, store), time.monotonic(), len(list(study.cells()))
+    log = reports_progress() and not sys.stderr.isatty()
     if log and done < total:
-        print_line(f"{done} of {total} trainings are finished; {workers} at a time", err=True)
-    with Progress(*columns, console=screen, disable=not (reports_progress() and screen.is_terminal)) as bars:
-        whole = bars.add_task("trainings", total=total, completed=done)
+        print_text(f"{done} of {total} trainings are finished; {workers} at a time", err=True)
+    with working("training") if reports_progress() else nullcontext():
         for step in steps:
             training = f"{step.cell.objective}, seed {step.cell.recipe.seed}"
-            where = f"trainings · {training} · epoch {step.epoch}/{step.cell.recipe.training.epochs}"
-            bars.update(whole, completed=step.done, description=where)
-            if log and (step.done > done or time.monotonic() - said > LOG_EVERY):
-                print_line(f"{step.done} of {total} {where}", err=True)
-                done, said = step.done, time.monotonic()
-        bars.update(whole, description="trainings")
+            line = (
+                f"{step.done} of {total} trainings · {training} · epoch {step.epoch}/{step.cell.recipe.training.epochs}"
+            )
+            report_progress(line)
+            if log and (step.done > done or time.monotonic() - printed > LOG_EVERY):
+                print_text(line, err=True)
+                done, printed = step.done, time.monotonic()
 
 
 def _read_study(name: str) -> StudyFile:
@@ -314,7 +329,9 @@ def _read_study(name: str) -> StudyFile:
     return StudyFile.read(name)
 
 
-def _chosen_study(file: StudyFile, scale: str, seeds: int | None, data: Path | None = None, **parts: Names) -> Study:
+def _chosen_study(
+    file: StudyFile, scale: str, seeds: int | None, data: Path | None = None, **parts: Sequence[str]
+) -> Study:
     """Return the study at a scale, with data from a folder, selected parts, and a number of seeds (its own, then the next ones)."""
     found = file.study(scale)
     if seeds is not None:
@@ -342,12 +359,12 @@ def _print_plan(chosen: Study, kept: Store, scale: str, how: str) -> None:
     from calibrant.study.build import missing_folders
 
     cells = list(chosen.cells())
-    typer.echo(
+    print_text(
         f"{chosen.name} at scale {scale}: {len(cells)} trainings, {_finished(chosen, kept)} of them finished, {how}"
     )
     for folder, setting in missing_folders(cell for cell in cells if not kept.finished(cell.recipe)):
         say("note", f"data missing: {folder} (for setting {setting!r}); put the data there or pass --data")
-    typer.echo(f"data: {_data_sets(chosen)}")
+    print_text(f"data: {_data_sets(chosen)}")
 
 
 def _data_sets(study: Study) -> str:
@@ -385,6 +402,6 @@ def _print(tables: Sequence[Table], sentences: Sequence[str]) -> None:
     for table in tables:
         print_table(table.header, table.rows, title=table.title)
         if table.note:
-            print_line(table.note, style="dim")
+            print_text(table.note, dim=True)
     for sentence in sentences:
-        print_line(sentence)
+        print_text(sentence)

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from calibrant._core.check import check_choice
 from calibrant._core.config import json_data, own_version
 from calibrant._files import as_path, check_suffix, write_whole
 from calibrant.errors import InputError
@@ -25,8 +24,6 @@ from calibrant.report.finding import diagnose
 from calibrant.report.model import Block, Model, Table
 from calibrant.report.sections import comparison_of, overview_of, page_of, pairs_of
 
-SUFFIXES = {"html": (".html", ".htm"), "json": (".json",)}
-
 
 def write_report(
     models: Sequence[Model],
@@ -35,7 +32,6 @@ def write_report(
     title: str = "Calibration report",
     tables: Sequence[Block] = (),
     notes: Sequence[str] = (),
-    format: str | None = None,
     draws: int = 1000,
     margin: float = MARGIN,
 ) -> Path:
@@ -43,12 +39,11 @@ def write_report(
 
     Args:
         models: At least one model; they are shown in this order.
-        path: The file to write.
+        path: The file to write: HTML, or JSON if its name ends in .json.
         title: The heading.
         tables: Further tables, sentences (``Claims``) and figures as pairs (caption, data URL), shown before the models in
             this order; JSON contains only the tables.
         notes: Paragraphs below the heading.
-        format: "html" or "json"; None uses the suffix of ``path``, or "html" for any other suffix.
         draws: Number of simulations for intervals and limits, ≥ 0; 0 leaves both out.
         margin: ECE above which a miscalibration is called large, in (0, 1).
 
@@ -56,7 +51,7 @@ def write_report(
         The path of the file.
 
     Raises:
-        InputError: If there are no models, or predictions lack labels.
+        InputError: If there are no models, or the path has another suffix.
         FileFormatError: If the file cannot be written.
 
     Examples:
@@ -66,7 +61,7 @@ def write_report(
         >>> write_report([Model("tiny", data)], "report.json", draws=10).name
         'report.json'
     """
-    chosen = check_format(path, format)
+    format = format_of(path)
     if not models:
         raise InputError("at least one of models", "none", "pass a list such as [Model('mine', predictions)]")
     if not 0 < margin < 1:
@@ -74,7 +69,7 @@ def write_report(
     findings = [diagnose(one, draws=draws, margin=margin) for one in models]
     pairs = pairs_of(findings) if draws else {}
     blocks = [*tables, *comparison_of(pairs, findings)]
-    if chosen == "json":
+    if format == "json":
         content = {
             "title": title,
             "notes": list(notes),
@@ -101,21 +96,15 @@ def write_report(
     return Path(path)
 
 
-def check_format(path: str | os.PathLike[str], format: str | None) -> str:
-    """Return the format of a report at ``path``: "html" or "json".
-
-    Args:
-        path: The file to write.
-        format: The format, or None to use the suffix, or HTML for any other suffix.
+def format_of(path: str | os.PathLike[str]) -> str:
+    """Return the format of a report at ``path`` by its suffix: "json", or "html", also without a suffix.
 
     Raises:
-        InputError: For another format, or a suffix that contradicts it.
+        InputError: For any other suffix, which would mislead readers of the file.
     """
-    # a suffix that contradicts the format would mislead readers of the file
-    known = {name: kind for kind, names in SUFFIXES.items() for name in names}
-    chosen = check_choice(format or known.get(as_path(path).suffix.lower(), "html"), name="format", choices=SUFFIXES)
-    check_suffix(path, SUFFIXES[chosen], what=f"a report in {chosen}")
-    return chosen
+    format = "json" if as_path(path).suffix.lower() == ".json" else "html"
+    check_suffix(path, (".html", ".htm", ".json"), what="a report")
+    return format
 
 
 def versions() -> dict[str, str]:
