@@ -52,14 +52,8 @@ def promoted(logits: Tensor) -> Tensor:
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
-def share_gradient(logits: Tensor) -> Tensor:
-    """Return ``logits`` for all terms of a loss, which then write into one gradient instead of a matrix each."""
-    shared: Tensor = _Shared.apply(logits) if in_blocks(logits) else logits
-    return shared
-
-
-class _Shared(torch.autograd.Function):
-    """The same logits, whose node holds the gradient to which each ``_Blocks`` of them adds.
+class SharedLogits(torch.autograd.Function):
+    """The same logits, whose node holds one gradient, to which each ``_Blocks`` of them adds instead of a matrix of its own.
 
     The matrix is this node's own: nothing is added in place to a gradient that autograd hands out, which others may hold.
     """
@@ -84,7 +78,7 @@ class _Blocks(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor, labels: Tensor, terms: Terms, slope: Slope) -> Tensor:
         ctx.save_for_backward(logits, labels)
         ctx.terms, ctx.slope = terms, slope
-        ctx.shared = logits.grad_fn if isinstance(logits.grad_fn, _Shared._backward_cls) else None
+        ctx.shared = logits.grad_fn if isinstance(logits.grad_fn, SharedLogits._backward_cls) else None
         found = torch.empty(
             len(logits), dtype=torch.float32
         )  # allocated first: results kept between blocks would spread them

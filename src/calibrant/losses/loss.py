@@ -21,7 +21,7 @@ from calibrant._core import config
 from calibrant._core.check import PROBABILITY_TOLERANCE, check_choice, check_number, refuse, shown
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.losses._blocks import SMALL, exact_log_probs, row_nll, share_gradient
+from calibrant.losses._blocks import SMALL, SharedLogits, exact_log_probs, in_blocks, row_nll
 from calibrant.scores import log1mexp, weighted_nll
 
 T = TypeVar("T", int, float)
@@ -138,8 +138,8 @@ class Loss(nn.Module, ABC):
         weights = kept.to(torch.promote_types(matrix.dtype, torch.float32))
         if self.weight is not None:
             weights = weights * self.weight.to(weights.dtype)[flat]
-        if matrix.numel() >= SMALL:
-            matrix = share_gradient(matrix)
+        if matrix.numel() >= SMALL and in_blocks(matrix):
+            matrix = SharedLogits.apply(matrix)
         return LabelBatch(matrix, flat, kept, weights, shape)
 
 

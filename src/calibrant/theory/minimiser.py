@@ -156,9 +156,7 @@ class _RowSearch:
         gap = F.logsigmoid(-_SCAN) - torch.logsumexp(log_q, dim=1)
         log_q[:, special] = F.logsigmoid(_SCAN)
         changes = (torch.sign(gap[:-1]) * torch.sign(gap[1:]) <= 0).nonzero()[:, 0]
-        weight = (gap[changes] / (gap[changes] - gap[changes + 1])).nan_to_num(0.5)[:, None]
-        starts = log_q[changes] + weight * (log_q[changes + 1] - log_q[changes])
-        return [vertex, *(self._refine(log_eta, start) for start in starts)]
+        return [vertex, *(self._refine(log_eta, start) for start in log_q[changes])]
 
     def _refine(self, log_eta: Tensor, log_q: Tensor) -> Tensor:
         """Return ``log_q`` after Newton steps for log|φ′(q_j)| + log η_j = const, Σ q_j = 1; classes at 0 stay there."""
@@ -181,17 +179,13 @@ class _RowSearch:
         return log_q
 
     def _risk(self, log_eta: Tensor, log_q: Tensor) -> float:
-        """Return Σ_j η_j φ(q_j). For q_j = 0, φ(0) is taken as φ(e^−690), or as infinite if φ still grows there as p → 0."""
+        """Return Σ_j η_j φ(q_j); for q_j = 0, φ(0) is taken as φ(e^−690)."""
         if not bool(torch.isneginf(log_q).any()):
             log_p, log_not_p = log_pairs(log_q)
             return float((torch.exp(log_eta) * self.score.value(log_p.clamp_min(-1e12), log_not_p)).sum())
-        ends = torch.tensor([_LOWEST, _LOWEST / 2], dtype=torch.float64)
-        at_zero = self.score.value(ends, -torch.exp(ends))
-        if len(log_q) > 1 and float(at_zero[0] - at_zero[1]) > 1e-6:
-            return math.inf
-        at_one = self.score.value(*log_pairs(torch.tensor([-_LOWEST, 0.0], dtype=torch.float64)))[0]
+        at_one, at_zero = self.score.value(*log_pairs(torch.tensor([-_LOWEST, 0.0], dtype=torch.float64)))
         eta = torch.exp(log_eta[log_q.argmax()])
-        return float(eta * at_one + (1 - eta) * at_zero[0])
+        return float(eta * at_one + (1 - eta) * at_zero)
 
 
 def _slope(score: TrueClassScore, s: Tensor) -> tuple[Tensor, Tensor]:

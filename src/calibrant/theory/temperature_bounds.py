@@ -11,11 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_choice, check_number, refuse
+from calibrant._core.check import check_choice, check_number
 from calibrant.theory.focal_map import focal_logit, focal_map
 
 SLOPE_BOUND_LIMIT = 5.635379950946468  # γ at which the third derivative of logit FC at 0 changes sign
-_MAX_LOGITS = 10_000_000  # each of the few arrays that hold them takes 80 MB
 # Half-width and step of the grid of logits per class. For 2 and 3 classes they are those of Komisarenko & Kull, except that the
 # step for 3 is 0.05 instead of 0.01, which changes no printed digit. They state none for 4; above 0.125 the line depends on it.
 _GRIDS = {2: (10.0, 0.001), 3: (5.0, 0.05), 4: (5.0, 0.125)}
@@ -90,7 +89,7 @@ def measured_temperature_bounds(gamma: float, *, reach: float = 20.0, step: floa
         The tightest bounds.
 
     Raises:
-        InputError: If ``reach`` or ``step`` is outside its range, or the grid has more than ten million logits.
+        InputError: If ``step`` is outside its range.
         RangeError: If γ ≤ −1.
 
     Examples:
@@ -102,8 +101,6 @@ def measured_temperature_bounds(gamma: float, *, reach: float = 20.0, step: floa
         Komisarenko & Kull 2024, Figure 3, which gives 0.206 for low at γ = 4; this is the value for a reach of about 11.
     """
     check_number(step, name="step", low=0, high=reach, open_low=True)
-    if reach / step > _MAX_LOGITS:
-        raise refuse(f"at most {_MAX_LOGITS:,} logits", f"reach / step = {reach / step:.3g}", "take a larger step")
     s = torch.arange(step, reach + step / 2, step, dtype=torch.float64)
     temperature = s / focal_logit(s, gamma)
     return TemperatureBounds(float(temperature.min()), float(temperature.max()))
@@ -143,13 +140,13 @@ def fit_temperatures(classes: int, gammas: Sequence[float]) -> TemperatureFit:
             the difference of two classes' logits, [−5, 5]³ in steps of 0.05, [−5, 5]⁴ in steps of 0.125. Both maps ignore
             shifts and the order of classes, so only logits 0 = z₁ ≥ z₂ ≥ … are visited: 20,301 rows for three classes,
             91,881 for four.
-        gammas: At least two values of γ > −1.
+        gammas: Values of γ > −1; at least two for a line.
 
     Returns:
         The fit, which takes about half a second per γ on one core for four classes, and a tenth of that for fewer.
 
     Raises:
-        InputError: If ``classes`` is another number, or fewer than two γ are given.
+        InputError: If ``classes`` is another number.
         RangeError: If γ ≤ −1.
 
     Examples:
@@ -160,8 +157,6 @@ def fit_temperatures(classes: int, gammas: Sequence[float]) -> TemperatureFit:
     References:
         Komisarenko & Kull 2024, §3.2 and §3.3, Figures 2 and 6.
     """
-    if len(gammas) < 2:
-        raise refuse("at least two gammas", f"{len(gammas)}", "use nearest_temperature for a single γ")
     log_q = torch.log_softmax(_logits_on_grid(classes), dim=1)
     inverse, errors = zip(*(_nearest(log_q, gamma) for gamma in gammas), strict=True)
     return TemperatureFit(classes, tuple(gammas), inverse, errors)
@@ -185,7 +180,7 @@ def nearest_temperature(classes: int, gamma: float) -> float:
         >>> round(nearest_temperature(3, 1.0), 3)
         0.658
     """
-    return 1 / _nearest(torch.log_softmax(_logits_on_grid(classes), dim=1), gamma)[0]
+    return 1 / fit_temperatures(classes, [gamma]).inverse_temperatures[0]
 
 
 def _logits_on_grid(classes: int) -> Tensor:
