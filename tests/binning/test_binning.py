@@ -59,11 +59,12 @@ def test_interpolated_edges_are_numpys() -> None:
     assert EqualMass(15, ties="interpolated").edges(torch.from_numpy(p)).tolist() == pytest.approx(expected.tolist())
 
 
-def test_tables_add_and_refuse_other_bins() -> None:
+def test_tables_add_split_and_refuse_other_bins() -> None:
     p, y = torch.tensor([0.1, 0.5, 0.9]), torch.tensor([0, 1, 1])
     whole = EqualWidth(5).table(p, y)
     parts = EqualWidth(5).table(p[:1], y[:1]) + EqualWidth(5).table(p[1:], y[1:])
     assert (whole.count.tolist(), whole.sum_p.tolist(), whole.total) == (parts.count.tolist(), parts.sum_p.tolist(), 3)
+    assert [one.count.tolist() for one in EqualWidth(6).table(p, y).parts(3)] == [[1, 0], [1, 0], [0, 1]]
     with pytest.raises(InputError, match="the same number of bins, got 5 and 4"):
         _ = whole + EqualWidth(4).table(p, y)
 
