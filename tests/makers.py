@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
@@ -67,6 +68,34 @@ def gradient(loss: torch.nn.Module, logits: Tensor, labels: Tensor, upstream: fl
     value.backward(torch.full_like(value, upstream))
     assert leaf.grad is not None
     return leaf.grad
+
+
+class OnMps(Tensor):
+    """A tensor that says it lies on the device mps, which has no float64."""
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return torch.device("mps")
+
+    def cpu(self) -> Tensor:  # type: ignore[override]
+        return self.as_subclass(Tensor)
+
+    def double(self) -> Tensor:  # type: ignore[override]
+        raise TypeError("mps has no float64")
+
+
+def simulate_mps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let ``to("mps")`` return an ``OnMps``, and fail for a float64 tensor, as it does on that device."""
+    moved = Tensor.to
+
+    def to(tensor: Tensor, *where: Any, **options: Any) -> Tensor:
+        if where and str(where[0]) == "mps":
+            assert tensor.dtype != torch.float64
+            return tensor.as_subclass(OnMps)
+        assert not isinstance(tensor, OnMps) or torch.float64 not in where
+        return moved(tensor, *where, **options)
+
+    monkeypatch.setattr(Tensor, "to", to)
 
 
 def content_of(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from calibrant import _kernel, losses
+from calibrant._kernel import cuda
 
 LOSSES = """
 import itertools, math, torch
@@ -63,6 +64,12 @@ def test_the_kernels_agree_with_pytorch_in_the_interpreter() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "kernels agree" in done.stdout
+
+
+@pytest.mark.parametrize("label", [-1, 3])
+def test_a_label_outside_is_refused_before_its_address_is_read(label: int) -> None:
+    with pytest.raises(RuntimeError, match=r"expected labels in \[0, K\)"):
+        cuda.row_nll(torch.zeros(2, 3), torch.tensor([0, label]))
 
 
 def test_kernels_are_chosen_for_many_logits_that_they_can_take(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,13 +99,16 @@ def one_process(rank: int, folder: str) -> None:
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
     monitor, rows = adapter.CalibrationMonitor(), list(loader())
     logged: dict[str, float] = {}
-    net = types.SimpleNamespace(log_dict=lambda figures, **options: logged.update(figures))
-    run = types.SimpleNamespace(num_val_batches=[3], sanity_checking=False)
-    monitor.on_validation_epoch_start(run, net)
-    for x, y in rows if rank == 0 else []:  # the other process has no batch
-        monitor.on_validation_batch_end(run, net, (x[:, :3], y), None, 0)
-    monitor.on_validation_epoch_end(run, net)
-    torch.save(logged, f"{folder}/{rank}.pt")
+    criterion = losses.AdaFocalLoss(bins=3)
+    net = types.SimpleNamespace(log_dict=lambda figures, **options: logged.update(figures), criterion=criterion)
+    run = types.SimpleNamespace(num_val_batches=[3], sanity_checking=False, state=types.SimpleNamespace(fn="fit"))
+    update = adapter.AdaFocalCallback()
+    for hook in (monitor, update):
+        hook.on_validation_epoch_start(run, net)
+        for x, y in rows if rank == 0 else []:  # the other process has no batch
+            hook.on_validation_batch_end(run, net, (x[:, :3], y), None, 0)
+        hook.on_validation_epoch_end(run, net)
+    torch.save(logged | {"gammas": net.criterion.gammas}, f"{folder}/{rank}.pt")
     torch.distributed.destroy_process_group()
 
 
@@ -113,9 +116,12 @@ def one_process(rank: int, folder: str) -> None:
 def test_two_processes_log_the_figures_of_all_rows(tmp_path: Path) -> None:
     multiprocessing.spawn(one_process, args=(str(tmp_path),), nprocs=2)
     x, y = loader().dataset.tensors  # type: ignore[attr-defined]
+    data, criterion = Predictions.from_logits(x[:, :3], y), losses.AdaFocalLoss(bins=3)
+    criterion.update(data)
     for rank in range(2):
         logged = torch.load(tmp_path / f"{rank}.pt")
-        assert logged["calibration/ECE"] == pytest.approx(metrics.ECE()(Predictions.from_logits(x[:, :3], y)))
+        assert logged["calibration/ECE"] == pytest.approx(metrics.ECE()(data))
+        assert torch.equal(logged["gammas"], criterion.gammas)
 
 
 def test_each_validation_loader_has_its_own_figures(tmp_path: Path) -> None:
@@ -157,12 +163,13 @@ def test_one_logit_a_row_is_measured_as_an_event(tmp_path: Path) -> None:
             return nn.functional.binary_cross_entropy_with_logits(self.layer(batch[0])[:, 0], (batch[1] > 0).float())
 
         def validation_step(self, batch: Any, index: int) -> Any:
-            return self.layer(batch[0])[:, :1], torch.where(batch[1] > 1, 9, batch[1])
+            return self.layer(batch[0])[:, :1], torch.where((batch[1] > 1) | (index == 1), 9, batch[1])
 
     net, rows = OneLogit(), loader()
     run = trainer(tmp_path, 1, adapter.CalibrationMonitor([metrics.NLL()], binary=True, ignore_index=9))
     run.fit(net, rows, rows)
     x, y = rows.dataset.tensors
+    y[32:64] = 9  # no row of the second batch counts
     expected = nn.functional.binary_cross_entropy_with_logits(net.layer(x)[y < 2, 0], y[y < 2].float())
     assert run.callback_metrics["calibration/NLL"].item() == pytest.approx(expected.item(), rel=1e-5)
 

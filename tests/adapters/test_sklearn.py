@@ -134,6 +134,7 @@ def test_left_to_itself_it_chooses_by_the_classifier_wherever_a_forest_stands() 
         pipeline.make_pipeline(preprocessing.StandardScaler(), forest),
         frozen_estimators.FrozenEstimator(base.clone(forest).fit(X, y)),
         model_selection.GridSearchCV(forest, {"max_depth": [2, 4]}, cv=2),
+        model_selection.GridSearchCV(pipeline.Pipeline([("last", naive_bayes.GaussianNB())]), {"last": [forest]}, cv=2),
     )
     for model in voting:
         assert isinstance(adapter.CalibratedClassifier(model, cv=2).fit(X_val, y_val).calibrator_, TemperatureScaling)
@@ -244,6 +245,7 @@ def test_scores_that_are_not_of_classes_are_refused() -> None:
     refused = [
         (pairs, "'ovr'"),
         (chosen, "'ovr'"),
+        (model_selection.GridSearchCV(svm.SVC(), {"decision_function_shape": ["ovo"]}, cv=2), "'ovr'"),
         (hard, "soft instead of hard voting"),
         (codes, "a score for each class"),
     ]

@@ -63,11 +63,24 @@ def test_it_lives_in_a_collection_and_is_cloned_pickled_and_described() -> None:
     assert repr(copy) == "StreamedMetric(ECE(binning=EqualWidth(bins=15), norm=1))"
 
 
+def test_metrics_that_agree_on_the_first_batch_do_not_share_their_states() -> None:
+    logits, labels = rows()
+    collection = torchmetrics.MetricCollection(
+        {where: adapter.StreamedMetric(metrics.Entropy(where)) for where in ("all", "correct")}
+    )
+    collection.update(logits, logits.argmax(dim=1))
+    collection.update(logits, labels)
+    both = Predictions.from_logits(logits.repeat(2, 1), torch.cat([logits.argmax(dim=1), labels]))
+    expected = {where: metrics.Entropy(where)(both) for where in ("all", "correct")}
+    assert {name: value.item() for name, value in collection.compute().items()} == pytest.approx(expected, rel=1e-9)
+
+
 def test_segmentation_shapes_and_ignored_pixels() -> None:
     generator = torch.Generator().manual_seed(0)
     logits, labels = torch.randn(2, 3, 4, 5, generator=generator), torch.randint(3, (2, 4, 5), generator=generator)
     labels[0, 0] = 255
     streamed = adapter.StreamedMetric(metrics.Accuracy(), ignore_index=255)
+    streamed.update(logits, torch.full_like(labels, 255))  # a batch without a label
     streamed.update(logits, labels)
     expected = (logits.argmax(1) == labels)[labels != 255].double().mean().item()
     assert streamed.compute().item() == pytest.approx(expected)

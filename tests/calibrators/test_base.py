@@ -1,12 +1,10 @@
 """What every calibrator shares: what it takes, what it returns in each precision and on each device, and what it refuses."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 from tests.draws import drawn
-from torch import Tensor
+from tests.makers import OnMps, simulate_mps
 
 from calibrant import Predictions
 from calibrant.calibrators import MatrixScaling, TemperatureScaling, VectorScaling
@@ -68,30 +66,8 @@ def test_labels_or_weights_beside_predictions_are_refused() -> None:
             TemperatureScaling().fit(Predictions.from_logits(z, y), **beside)
 
 
-class OnMps(Tensor):
-    """A tensor that says it lies on the device mps, which has no float64."""
-
-    @property
-    def device(self) -> torch.device:  # type: ignore[override]
-        return torch.device("mps")
-
-    def cpu(self) -> Tensor:  # type: ignore[override]
-        return self.as_subclass(Tensor)
-
-    def double(self) -> Tensor:  # type: ignore[override]
-        raise TypeError("mps has no float64")
-
-
 def test_logits_of_a_device_without_float64_are_calibrated_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    moved = Tensor.to
-
-    def to(tensor: Tensor, *where: Any, **options: Any) -> Tensor:
-        if where and str(where[0]) == "mps":
-            assert tensor.dtype != torch.float64
-            return tensor.as_subclass(OnMps)
-        return moved(tensor, *where, **options)
-
-    monkeypatch.setattr(Tensor, "to", to)
+    simulate_mps(monkeypatch)
     logits, labels = drawn(60, dtype=torch.float32)
     there = OnMps(logits)
     fitted = VectorScaling().fit(there, labels).to("mps")

@@ -10,7 +10,7 @@ import math
 
 import pytest
 import torch
-from tests.makers import ATTACHED, BY_ROW, NAMES, SOFT, WHOLE_BATCH, gradient, make
+from tests.makers import ATTACHED, BY_ROW, NAMES, SOFT, WHOLE_BATCH, OnMps, gradient, make, simulate_mps
 from torch import Tensor
 
 from calibrant import Predictions, losses
@@ -228,6 +228,16 @@ def test_autocast_does_not_lower_its_precision(name: str) -> None:
         value = loss(logits, labels)
         assert value.dtype == torch.float32
         assert torch.allclose(value, loss(logits.double(), labels).float(), rtol=1e-5)
+
+
+def test_it_works_on_a_device_without_float64(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    logits, labels = sample(12, CLASSES)
+    loss = make(name, weight=torch.ones(CLASSES))
+    expected = loss(logits, labels)
+    simulate_mps(monkeypatch)
+    value = loss.to("mps")(OnMps(logits), OnMps(labels))
+    assert isinstance(value, OnMps)
+    torch.testing.assert_close(value.cpu(), expected)
 
 
 def test_it_works_without_gradients_and_on_non_contiguous_logits(name: str) -> None:

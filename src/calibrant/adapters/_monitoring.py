@@ -25,8 +25,8 @@ LOG_TEMPERATURES = np.linspace(-3, 3, 25) * math.log(2)
 
 def as_predictions(
     logits: Any, labels: Any, *, class_dim: int = 1, binary: bool = False, ignore_index: int | None = None
-) -> Predictions:
-    """Return the labelled rows of a batch as predictions.
+) -> Predictions | None:
+    """Return the labelled rows of a batch as predictions, or None if there are none.
 
     Args:
         logits: (N, K, …) with the class axis ``class_dim``; with ``binary``, one logit per event, of the labels' shape.
@@ -38,9 +38,12 @@ def as_predictions(
     Raises:
         InputError: If shapes or labels do not match.
     """
+    z, y = as_tensor(logits, name="logits"), as_tensor(labels, name="labels")
+    if bool((y == ignore_index).all()) if ignore_index is not None else not len(y):
+        return None
     if not binary:
-        return Predictions.from_logits(logits, labels, class_dim=class_dim, ignore_index=ignore_index)
-    z, y = as_tensor(logits, name="logits").reshape(-1), as_tensor(labels, name="labels").reshape(-1)
+        return Predictions.from_logits(z, y, class_dim=class_dim, ignore_index=ignore_index)
+    z, y = z.reshape(-1), y.reshape(-1)
     if bool((y != y.long()).any()):
         raise refuse("labels 0 or 1 of binary outputs", "fractions", "round them, or leave those rows out")
     return Predictions.from_binary_logits(z, y.long(), ignore_index=ignore_index)
@@ -78,13 +81,13 @@ class RunningFigures:
         self._are_sums = [state_template(metric) is not None for metric in chosen]
         self.sums: Any = None
 
-    def add(self, rows: Predictions) -> None:
-        """Add a batch, which may be empty.
+    def add(self, rows: Predictions | None) -> None:
+        """Add a batch; None has no rows.
 
         Raises:
             InputError: If a label's logit is −inf, which makes the log-loss infinite at every temperature.
         """
-        if not len(rows):
+        if rows is None:
             return
         logits, labels = rows.logits, rows.require_labels()
         check_label_logits(Batch(logits, labels))

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from calibrant.adapters._monitoring import RunningFigures, as_predictions
+from calibrant.data.pairs import Pairs
+from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, optional
 from calibrant.losses.adafocal import require_update
 from calibrant.losses.loss import Adaptive
@@ -48,7 +49,7 @@ class AdaFocalCallback(Callback):  # type: ignore[misc]
 
     def __init__(self, loss: str = "criterion", *, loader: int = 0, ignore_index: int | None = None) -> None:
         self.attribute, self.loader, self.ignore_index = loss, loader, ignore_index
-        self._batches: list[tuple[Tensor, Tensor]] = []
+        self._batches: list[Predictions] = []
         self._updated = False
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -67,8 +68,8 @@ class AdaFocalCallback(Callback):  # type: ignore[misc]
             InputError: If there is no validation loader of this number.
         """
         self._batches = []
-        if self.loader >= (loaders := len(trainer.num_val_batches)):
-            raise InputError(f"loader among {list(range(loaders))}", f"{self.loader}", "name a validation loader")
+        if self.loader not in (loaders := range(len(trainer.num_val_batches))):
+            raise InputError(f"loader among {[*loaders]}", f"{self.loader}", "name a validation loader")
 
     def on_validation_batch_end(
         self,
@@ -80,19 +81,17 @@ class AdaFocalCallback(Callback):  # type: ignore[misc]
         dataloader_idx: int = 0,
     ) -> None:
         """Keep a batch of the named loader."""
-        if dataloader_idx == self.loader:
-            self._batches.append(_pair_of(outputs))
+        rows = as_predictions(*_pair_of(outputs), ignore_index=self.ignore_index)
+        if dataloader_idx == self.loader and rows is not None:
+            self._batches.append(rows)
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Update the loss, except in Lightning's sanity check before training."""
         if trainer.sanity_checking or trainer.state.fn != "fit":
             return
-        # a process without a batch takes part in the update as well
-        logits, labels = map(
-            torch.cat, zip(*self._batches or [(torch.zeros(0, 2), torch.zeros(0).long())], strict=True)
-        )
         loss: Any = self._loss(pl_module)
-        loss.update(as_predictions(logits, labels, ignore_index=self.ignore_index))
+        # a process without rows takes part in the update as well
+        loss.update(Predictions.cat(self._batches) if self._batches else Pairs.from_probs([1.0], [1])[:0])
         self._updated, self._batches = True, []
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

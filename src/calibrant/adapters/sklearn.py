@@ -2,6 +2,7 @@
 
 import copy
 import math
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -19,11 +20,19 @@ with optional("scikit-learn", extra="sklearn"):
     from sklearn import get_config
     from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_classifier
     from sklearn.ensemble import BaggingClassifier, ExtraTreesClassifier, RandomForestClassifier
+    from sklearn.feature_selection import RFE
     from sklearn.frozen import FrozenEstimator
     from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import GridSearchCV, RandomizedSearchCV, StratifiedGroupKFold, check_cv
+    from sklearn.model_selection import (
+        FixedThresholdClassifier,
+        StratifiedGroupKFold,
+        TunedThresholdClassifierCV,
+        check_cv,
+    )
+    from sklearn.model_selection._search import BaseSearchCV
     from sklearn.neighbors import KNeighborsClassifier, RadiusNeighborsClassifier
     from sklearn.pipeline import Pipeline
+    from sklearn.semi_supervised import SelfTrainingClassifier
     from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
     from sklearn.utils import get_tags, indexable
     from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, get_routing_for_object
@@ -50,6 +59,15 @@ VOTERS = (
     RadiusNeighborsClassifier,
     RandomForestClassifier,
 )
+# Estimators that return the scores of one classifier inside them.
+DELEGATES = (
+    BaseSearchCV,
+    FixedThresholdClassifier,
+    FrozenEstimator,
+    RFE,
+    SelfTrainingClassifier,
+    TunedThresholdClassifierCV,
+)
 # Additive smoothing of their probabilities, p → (VOTES p + 1/K) / (VOTES + 1): no row has an infinite log-loss, and exact
 # zeros do not dominate the fit.
 VOTES = 10
@@ -75,7 +93,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             ``"auto"``, ``"temperature"``, ``"isotonic"``, ``"sigmoid"`` or ``"beta"``. With None the choice depends on the
             classifier: ``TemperatureScaling(prior=1.0)``, which has a normal prior of standard deviation 1 on log T, for
             voting classifiers (forests, bagging, trees, neighbours), and ``AutoCalibrator()`` for all others.
-        cv: Number of folds ≥ 2, a scikit-learn splitter, or ``"prefit"``.
+        cv: Number of folds ≥ 2, None for 5, a scikit-learn splitter, or ``"prefit"``.
         ensemble: With folds, True keeps the classifier of every fold and averages their calibrated probabilities; False
             fits one classifier on all rows. None is True for voting classifiers, which benefit from averaging, and False
             for all others.
@@ -239,9 +257,11 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 # XGBoost accepts only classes 0 … K − 1; if something else is wrong, this second fit raises it again
                 return clone(estimator).fit(part, codes[rows], **beside)
 
-        folds = self.cv
-        if isinstance(folds, int):  # every fold must hold every class, because the calibrator needs a column for each
-            folds = max(2, min(folds, int(np.bincount(codes).min())))
+        folds = 5 if self.cv is None else self.cv  # as in scikit-learn
+        if isinstance(
+            folds, Integral
+        ):  # every fold must hold every class, because the calibrator needs a column for each
+            folds = min(int(folds), max(2, int(np.bincount(codes).min())))
             folds = folds if groups is None else StratifiedGroupKFold(folds)
         logits, predicted, models = [], [], []
         for train, test in check_cv(folds, y, classifier=True).split(X, y, None if groups is None else groups.numpy()):
@@ -254,7 +274,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             logits.append(_logits_of(model, _safe_split(estimator, X, y, test)[0]))
             predicted.append(test)
             models.append(model)
-        averaged = isinstance(_last_step(estimator), VOTERS) if self.ensemble is None else self.ensemble
+        averaged = isinstance(_last_step(models[0]), VOTERS) if self.ensemble is None else self.ensemble
         self.estimators_ = models if averaged else [fitted(everything)]
         return torch.cat(logits), np.concatenate(predicted)
 
@@ -287,7 +307,7 @@ def _weight_argument(estimator: Any) -> str:
     """
     if get_config()["enable_metadata_routing"]:
         return "".join(get_routing_for_object(estimator).consumes("fit", ["sample_weight"]))
-    if isinstance(estimator, GridSearchCV | RandomizedSearchCV):
+    if isinstance(estimator, BaseSearchCV):
         return _weight_argument(estimator.estimator)
     if isinstance(estimator, Pipeline):
         name, last = estimator.steps[-1]
@@ -297,16 +317,21 @@ def _weight_argument(estimator: Any) -> str:
 
 
 def _last_step(model: Any) -> Any:
-    """Return the classifier inside a pipeline, a search or a frozen estimator, or ``model`` itself if it is none of these."""
-    while isinstance(model, Pipeline | FrozenEstimator | GridSearchCV | RandomizedSearchCV):
-        model = model.steps[-1][1] if isinstance(model, Pipeline) else model.estimator
+    """Return the classifier whose scores ``model`` returns, fitted if ``model`` is: that of a pipeline, a search and the like."""
+    if isinstance(model, Pipeline):
+        return _last_step(model.steps[-1][1])
+    if isinstance(model, DELEGATES):
+        names = ("best_estimator_", "estimator_", "estimator")
+        return _last_step(next(getattr(model, name) for name in names if hasattr(model, name)))
     return model
 
 
 def _logits_of(model: Any, X: Any) -> torch.Tensor:
     """Return logits (n, K) in float64: the decision function of a linear or boosted model, else log probabilities."""
-    # "ovo" may be set in a nested classifier; with three classes its three columns are pairs of classes, not classes
-    shapes = [value for name, value in model.get_params().items() if name.endswith("decision_function_shape")]
+    last = _last_step(model)
+    # with three classes the three columns of "ovo" are pairs of classes, not classes; stacks and bags return those of their parts
+    parts = map(_last_step, (last, getattr(last, "final_estimator_", None), getattr(last, "estimator_", None)))
+    shapes = [getattr(part, "decision_function_shape", None) for part in parts]
     of_pairs = "ovo" in shapes and len(model.classes_) > 2
     if hasattr(model, "decision_function") and not of_pairs:
         scores = np.asarray(model.decision_function(X), dtype=np.float64)
@@ -318,10 +343,10 @@ def _logits_of(model: Any, X: Any) -> torch.Tensor:
         remedy = "use a classifier that gives one of them, such as soft instead of hard voting"
         if of_pairs:
             remedy = "set decision_function_shape='ovr', because 'ovo' gives a score for each pair of classes"
-        raise InputError("a score for each class or predict_proba", type(_last_step(model)).__name__, remedy)
+        raise InputError("a score for each class or predict_proba", type(last).__name__, remedy)
     with np.errstate(divide="ignore"):
         probs = np.asarray(model.predict_proba(X), dtype=np.float64)
-        if isinstance(_last_step(model), VOTERS):
+        if isinstance(last, VOTERS):
             # treat them as frequencies of ten votes, and add one vote that is divided among all classes
             probs = (VOTES * probs + 1 / probs.shape[1]) / (VOTES + 1)
         logs = np.log(probs)

@@ -1,5 +1,6 @@
 """A wrapper that turns any Calibrant metric into a ``torchmetrics.Metric``."""
 
+import zlib
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
@@ -62,6 +63,10 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
         self._template = state_template(metric)
         # the tensors of the state of all batches so far, or logits and labels of each
         self.add_state("parts", default=[], dist_reduce_fx=None)
+        # An empty state whose name depends on the configuration: a MetricCollection would otherwise let two metrics share their
+        # states for ever if these are equal after the first batch, as those of all rows and of the correct ones can be.
+        key = zlib.crc32(repr((metric, binary, ignore_index)).encode())
+        self.add_state(f"configuration_{key:08x}", default=[], dist_reduce_fx=None)
 
     def update(self, logits: Tensor, labels: Tensor) -> None:
         """Add a batch.
@@ -74,7 +79,7 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
             InputError: If shapes or labels do not match.
         """
         rows = as_predictions(logits, labels, binary=self.binary, ignore_index=self.ignore_index)
-        if not len(rows):
+        if rows is None:
             return
         if self._template is None:
             self.parts += [rows.logits, rows.require_labels()]

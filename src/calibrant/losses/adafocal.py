@@ -49,6 +49,7 @@ class AdaFocalLoss(WeightedNLL):
         Ghosh, Schaaf, Gormley 2022, AdaFocal: Calibration-aware Adaptive Focal Loss, Eq. 8 and Algorithm 1.
     """
 
+    in_float64 = True
     gammas: Tensor
     edges: Tensor
     updates: Tensor

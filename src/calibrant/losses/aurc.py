@@ -43,6 +43,7 @@ class AURCLoss(RowLoss):
         Zhou et al. 2025, Revisiting Reweighted Risk for Calibration: AURC, Focal, and Inverse Focal Loss (arXiv 2505.23463v4).
     """
 
+    in_float64 = True
     shares: Tensor
     updates: Tensor
 

@@ -115,6 +115,7 @@ class ScheduledFocalLoss(WeightedNLL):
         tensor(3., dtype=torch.float64)
     """
 
+    in_float64 = True
     gamma: Tensor
     epoch: Tensor
 

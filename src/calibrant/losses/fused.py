@@ -121,7 +121,8 @@ class _Fused(torch.autograd.Function):
         terms, gradients = run(parts, needed, None)
         ctx.run, ctx.reduced = run, reduced
         ctx.save_for_backward(*(gradients if reduced else parts))
-        return terms.double().sum().to(terms.dtype) if reduced else terms
+        wide = torch.float32 if terms.device.type == "mps" else torch.float64
+        return terms.sum(dtype=wide).to(terms.dtype) if reduced else terms
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:

@@ -11,7 +11,19 @@ To write your own, subclass ``RowLoss`` with one method:
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, Protocol, TypedDict, TypeVar, Unpack, cast, get_args, runtime_checkable
+from typing import (
+    Any,
+    Literal,
+    NamedTuple,
+    Protocol,
+    Self,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+    get_args,
+    runtime_checkable,
+)
 
 import torch
 from torch import Tensor, nn
@@ -70,6 +82,7 @@ class Loss(nn.Module, ABC):
 
     weight: Tensor | None
     has_row_terms: bool  # whether the loss is a sum over samples, which need not be in memory at once
+    in_float64: bool = False  # whether it computes or keeps anything in float64, which the device mps does not have
 
     def __init__(
         self, *, reduction: Reduction = "mean", weight: Tensor | None = None, ignore_index: int = -100
@@ -79,6 +92,11 @@ class Loss(nn.Module, ABC):
         self.ignore_index = ignore_index
         # a buffer moves with the module and is saved with it
         self.register_buffer("weight", None if weight is None else check_loss_weights(weight, name="weight"))
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        if self.in_float64 and fn(torch.empty(0)).device.type == "mps":
+            return self
+        return cast(Self, super()._apply(fn, recurse))
 
     def extra_repr(self) -> str:
         """Show the arguments that are not the defaults."""
@@ -109,6 +127,8 @@ class Loss(nn.Module, ABC):
             InputError: If shapes do not fit, or, run eagerly on the CPU, a label is outside [0, K) or targets are not
                 probability distributions.
         """
+        if logits.device.type == "mps" and any(getattr(part, "in_float64", False) for part in self.modules()):
+            return self(logits.cpu(), labels.cpu()).to(logits.device)  # type: ignore[no-any-return]
         if not labels.is_floating_point():
             return self.reduced(self.batch(logits, labels), self.reduction)
         matrix, targets, shape = flattened(logits, labels)
@@ -137,7 +157,7 @@ class Loss(nn.Module, ABC):
             flat, matrix = torch.where(kept, flat, 0), without_ignored(matrix, kept)
         weights = kept.to(torch.promote_types(matrix.dtype, torch.float32))
         if self.weight is not None:
-            weights = weights * self.weight.to(weights.dtype)[flat]
+            weights = weights * self.weight.to(weights)[flat]
         if matrix.numel() >= SMALL and in_blocks(matrix):
             matrix = SharedLogits.apply(matrix)
         return LabelBatch(matrix, flat, kept, weights, shape)

@@ -41,6 +41,8 @@ class MMCELoss(BatchPenalty):
         Eq. 4 and §4.2.
     """
 
+    in_float64 = True
+
     def __init__(
         self,
         strength: float = 2.0,

@@ -37,6 +37,8 @@ class ProperFocalLoss(RowLoss):
         Komisarenko & Kull 2024, Propositions 2 and 4.
     """
 
+    in_float64 = True
+
     def __init__(self, gamma: float, **options: Unpack[LossOptions]) -> None:
         super().__init__(**options)
         self.gamma = check_number(gamma, name="gamma", low=0)

@@ -34,6 +34,8 @@ class SoftBinnedECELoss(BatchPenalty):
         Karandikar et al. 2021, Soft Calibration Objectives for Neural Networks, §4.1.
     """
 
+    in_float64 = True
+
     def __init__(
         self,
         strength: float = 1.0,
