@@ -350,23 +350,37 @@ def _change_of_log_loss(new: Data, old: Data, *, alpha: float) -> Bounds:
             note += f"; this assumes that no row changes by more than {reach:.3g}"
             low, high = mean_ends(difference.numpy(), low=-reach, high=reach, alpha=alpha)
         return Bounds(change, low, high, change, n, max(enough - n, 1), note)
-    error = _expected_error(new, old, change)
-    test = paired_test(difference, level=1 - 2 * alpha, least_error=error)
-    return Bounds(change, test.low, test.high, change, n)
+    test = paired_test(difference, level=1 - 2 * alpha)
+    below, above = _expected_reach(new, old, change, alpha=alpha)
+    return Bounds(change, min(test.low, change - below), max(test.high, change + above), change, n)
 
 
-def _expected_error(new: Predictions, old: Predictions, mean: float) -> float:
-    """Return the standard error of the ``mean`` change in log-loss that the models' probabilities predict (the larger of both).
+def _expected_reach(new: Predictions, old: Predictions, mean: float, *, alpha: float) -> tuple[float, float]:
+    """Return how far the mean change in log-loss may lie below and above ``mean`` by what the models' probabilities expect.
 
-    If a sample contains few of the largest changes, the observed error is too small and the sharper model passes too often.
+    If a sample contains few of the largest changes, their seen variance is too small, and the sharper model would pass too often.
+    Changes with second and third moments V and S vary like a Poisson number of events of size S / V, V³ / S² of them on average.
+    The further end, on the side of the large changes, is the upper bound of that number; the other end is normal. Each is the
+    larger of those that the two models expect.
     """
-    squares = torch.zeros(2, dtype=torch.float64)
+    from scipy.special import gammaincinv, ndtri
+
+    moments = torch.zeros(2, 2, dtype=torch.float64)  # (power, model)
     for rows in row_chunks(len(new), new.classes):
         logs = torch.stack([model[rows].log_probs.double().cpu() for model in (new, old)])
         change_of = logs[1] - logs[0] - mean
         # a label of probability 0 contributes nothing to the expectation
-        squares += (logs.exp() * torch.where(change_of.isfinite(), change_of, 0.0).square()).sum(dim=(1, 2))
-    return math.sqrt(float(squares.max())) / len(new)
+        change_of = torch.where(change_of.isfinite(), change_of, 0.0)
+        moments += torch.stack([(logs.exp() * change_of**power).sum(dim=(1, 2)) for power in (2, 3)])
+    ends = [0.0, 0.0]
+    for second, third in moments.T.tolist():
+        normal = far = -float(ndtri(alpha)) * math.sqrt(second)
+        if third:
+            count = second**3 / third**2
+            far = max(normal, abs(third) / second * (float(gammaincinv(count + 1, 1 - alpha)) - count))
+        both = (normal, far) if third > 0 else (far, normal)
+        ends = [max(end, one / len(new)) for end, one in zip(ends, both, strict=True)]
+    return ends[0], ends[1]
 
 
 def _rows_of_mean(metric: str, data: Data) -> Floats:
