@@ -30,10 +30,6 @@ def test_without_a_reference_it_is_the_mean_of_the_probabilities() -> None:
     found = estimate(Predictions.from_probs(p))
     assert found.accuracy.value == pytest.approx((0.9 + 0.6 + 0.8) / 3)
     assert found.gap.value == pytest.approx(0)
-    assert found.confusion is not None
-    torch.testing.assert_close(
-        torch.from_numpy(found.confusion), torch.tensor([[1.5, 0.5], [0.2, 0.8]], dtype=torch.float64) / 3
-    )
     assert found.nll.value == pytest.approx(float(-(p * p.log()).sum() / 3))
     assert (found.moved_p, found.reference_rows) == (None, 0)
     assert "assumed to be calibrated" in str(found)
@@ -71,7 +67,7 @@ def test_no_log_loss_is_estimated_where_it_may_be_infinite() -> None:
 @pytest.mark.parametrize("calibrator", [TemperatureScaling, pytest.param(VectorScaling, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("scale", "tilt"), [(3.0, 0.0), (2.0, 0.3)], ids=["as before", "moved"])
 def test_intervals_hold_what_the_labels_say(calibrator: type, scale: float, tilt: float) -> None:
-    runs, hits, cells = 25, np.zeros(2), 0.0
+    runs, hits = 25, np.zeros(2)
     for seed in range(runs):
         reference, window = rows(600, seed=2 * seed), rows(500, seed=2 * seed + 1, scale=scale, tilt=tilt)
         fitted = calibrator().fit(reference.logits, reference.require_labels())
@@ -81,12 +77,20 @@ def test_intervals_hold_what_the_labels_say(calibrator: type, scale: float, tilt
             found.accuracy.low <= float(seen.correct.double().mean()) <= found.accuracy.high,
             found.nll is not None and found.nll.low <= float(seen.nll.mean()) <= found.nll.high,
         ]
-        table = np.zeros((4, 4))
-        np.add.at(table, (seen.predicted.numpy(), seen.require_labels().numpy()), 1 / 500)
-        cells += float(((found.confusion_low <= table) & (table <= found.confusion_high)).mean()) / runs
         assert found.moved or tilt == 0
     assert float(hits.min()) >= runs - 4  # 95 %: 4 misses or more in one of thirty
-    assert cells >= 0.92
+
+
+def test_a_class_that_is_over_confident_alone_may_become_frequent() -> None:
+    def drawn_rows(count: int, part: float, seed: int) -> Predictions:
+        """Two classes at .8: the first, ``part`` of the decisions, is right in .7, the second in .9."""
+        rng = np.random.default_rng(seed)
+        first = rng.random(count) < part
+        right = rng.random(count) < np.where(first, 0.7, 0.9)
+        return Predictions.from_binary_probs(np.where(first, 0.2, 0.8), np.where(first, ~right, right).astype(int))
+
+    found = estimate(unlabelled(drawn_rows(2000, 0.8, 1)), reference=drawn_rows(2000, 0.2, 0))
+    assert found.accuracy.low < 0.74 < found.accuracy.high < 0.8  # .86 in the reference
 
 
 def test_label_shift_is_named_where_scores_have_moved() -> None:

@@ -1,9 +1,10 @@
-"""Estimates of accuracy, log-loss and the confusion matrix of unlabelled rows, from calibrated probabilities.
+"""Estimates of accuracy and log-loss of unlabelled rows, from calibrated probabilities.
 
 For a function f(x, y) of a row, such as whether the decision is correct, the probabilities p(· | x) give the expectation
 e(x) = Σ_k p_k f(x, k). With a labelled reference p is first recalibrated by a temperature; then the residual f − e is fitted as a
-function r of the scores by least squares: piecewise linear in the confidence, with knots at quantiles of the reference, and
-linear in the derivative of e by the temperature. The window's mean of f is estimated by
+function r of the scores by least squares: piecewise linear in the confidence, with knots at quantiles of the reference, plus a
+line in the confidence for each decided class, and linear in the derivative of e by the temperature. The window's mean of f is
+estimated by
 
     mean_window e  +  mean_window r.
 
@@ -43,8 +44,7 @@ _Z = 1.959963984540054
 _A_KNOT, _MAX_KNOTS = 100, 30  # reference rows between knots; largest number of pieces
 _FEWEST = 50  # smallest number of reference rows
 _OUTSIDE = 0.2  # largest fraction of the window with confidences outside those of the reference
-_A_LINE = 20  # with fewer reference rows of a decision, its residual is assumed constant
-_MAX_CLASSES = 200  # largest number of classes for a confusion matrix
+_A_PART, _MAX_PARTS = 50, 50  # reference rows of a decision for a residual of its own; largest number of such decisions
 _NOTICED = 0.05
 _NEAR = 1.01  # ratio of two temperatures, for a derivative
 ASSUMED = (
@@ -85,9 +85,6 @@ class Estimate:
             if a label of the reference or, with a reference, any possible label of the window has probability 0.
         rows: Number of rows of the window.
         reference_rows: Number of labelled reference rows; 0 without a reference.
-        confusion: (K, K) fractions of rows by decision and label; None for more than 200 classes.
-        confusion_low: (K, K) lower ends of their 95 % intervals.
-        confusion_high: (K, K) upper ends of their 95 % intervals.
         moved_p: p-value for the hypothesis that scores are distributed as in the reference: twice the smaller p-value of a
             Kolmogorov–Smirnov test of confidences and a χ² test of decisions; None without a reference.
     """
@@ -95,9 +92,6 @@ class Estimate:
     lines: tuple[Line, ...]
     rows: int
     reference_rows: int
-    confusion: Floats | None
-    confusion_low: Floats | None
-    confusion_high: Floats | None
     moved_p: float | None
 
     _repr_html_ = to_html
@@ -143,7 +137,7 @@ class Estimate:
 def estimate(
     predictions: Predictions, calibrator: Calibrator | None = None, *, reference: Predictions | None = None
 ) -> Estimate:
-    """Estimate accuracy, log-loss and confusion matrix of rows without labels.
+    """Estimate accuracy and log-loss of rows without labels.
 
     The estimates are valid if P(label | scores) is the same as in the reference. The distribution of the features may have changed
     (covariate shift).
@@ -186,8 +180,7 @@ def estimate(
                 f"estimate needs a reference of at least {_FEWEST} rows of {window.classes} classes, not {len(known)} of {known.classes}"
             )
         # window and reference use the same calibrator's scores for the basis; only the residuals are out-of-fold
-        scores, own = (row_confidence(data).cpu().numpy() for data in (window, same))
-        basis, moved, temperature = _hats(scores, own), _moved(window, same), temperature_of(known)
+        basis, moved, temperature = _basis(window, same), _moved(window, same), temperature_of(known)
     n, confidence = len(window), float(row_confidence(window).mean())
     right = projected(
         correctness(window, temperature), None if known is None else correctness(known, temperature), basis
@@ -202,10 +195,7 @@ def estimate(
         lost = projected(loss(window, temperature), None if known is None else loss(known, temperature), basis)
         value, low, high = (max(0.0, x) for x in lost)
         lines.append(Line("log-loss", value, low, high, n))
-    confusion = low_ends = high_ends = None
-    if window.classes <= _MAX_CLASSES:
-        confusion, low_ends, high_ends = confusion_of(window, known, temperature)
-    return Estimate(tuple(lines), n, 0 if known is None else len(known), confusion, low_ends, high_ends, moved)
+    return Estimate(tuple(lines), n, 0 if known is None else len(known), moved)
 
 
 def _calibrated(data: Predictions, calibrator: Calibrator | None) -> Predictions:
@@ -235,26 +225,36 @@ def _moved(window: Predictions, reference: Predictions) -> float:
     return min(1.0, 2 * min(float(ks_2samp(a, b, method="asymp").pvalue), decisions))
 
 
-def _hats(window: Floats, reference: Floats) -> tuple[Floats, Floats]:
-    """Return a piecewise linear basis at the scores ``window`` (N,) and ``reference`` (M,): (N, B) and (M, B) with row sums 1.
+def _basis(window: Predictions, reference: Predictions) -> tuple[Floats, Floats]:
+    """Return functions of the scores at the window's and the reference's rows: (N, B) and (M, B).
+
+    The first are piecewise linear in the confidence and sum to 1. The others are a constant and a line in the confidence for each
+    decided class with enough reference rows, since a model may be over-confident in one class only; the most frequent class has
+    none, because the first functions describe it.
 
     Raises:
-        InputError: If too many of the window's scores lie outside those of the reference.
+        InputError: If too many of the window's confidences lie outside those of the reference.
     """
-    pieces = int(np.clip(len(reference) // _A_KNOT, 1, _MAX_KNOTS))
+    scores, own = (row_confidence(data).cpu().numpy() for data in (window, reference))
+    pieces = int(np.clip(len(own) // _A_KNOT, 1, _MAX_KNOTS))
     # quantiles that are observed scores, rounded because equal scores can differ in the last digits
-    knots = np.unique(np.quantile(reference, np.linspace(0, 1, pieces + 1), method="lower").round(9))
-    outside = float(((window < knots[0] - 1e-6) | (window > knots[-1] + 1e-6)).mean())
+    knots = np.unique(np.quantile(own, np.linspace(0, 1, pieces + 1), method="lower").round(9))
+    outside = float(((scores < knots[0] - 1e-6) | (scores > knots[-1] + 1e-6)).mean())
     if outside > _OUTSIDE:
         raise InputError(
             f"{100 * outside:.3g} % of the rows have confidences outside those of the reference, {knots[0]:.4g} to {knots[-1]:.4g}; "
             "label some of these rows and add them to the reference"
         )
-    window_hats, reference_hats = (
-        np.stack([np.interp(scores, knots, row) for row in np.eye(len(knots))], axis=1)
-        for scores in (window, reference)
-    )
-    return window_hats, reference_hats
+    decided = reference.predicted.cpu().numpy()
+    counts = np.bincount(decided, minlength=reference.classes)
+    classes = np.array([k for k in np.argsort(-counts)[1:_MAX_PARTS] if counts[k] >= _A_PART], dtype=np.int64)
+    centres = np.array([own[decided == k].mean() for k in classes])
+    found = []
+    for data, confidence in ((window, scores), (reference, own)):
+        hats = [np.interp(confidence, knots, row) for row in np.eye(len(knots))]
+        part = (data.predicted.cpu().numpy()[:, None] == classes).astype(float)
+        found.append(np.column_stack([*hats, part, part * (confidence[:, None] - centres)]))
+    return found[0], found[1]
 
 
 def projected(
@@ -265,28 +265,28 @@ def projected(
     Args:
         window: f of the rows without labels.
         reference: f of labelled rows; None assumes that the probabilities are calibrated.
-        basis: The basis of ``_hats`` at the scores of both.
+        basis: The result of ``_basis`` for both.
     """
     n = len(window.expected)
     mean, chance, of_reference = float(window.expected.mean()), float(window.variance.mean()), 0.0
     if reference is not None and basis is not None and reference.seen is not None:
-        hats, share = basis[1], basis[0].mean(axis=0)
-        design = np.column_stack([hats, reference.change])
-        mean_row = np.append(share, window.change.mean())  # T of the formula at the top
-        rows, residual = hats.sum(axis=0), reference.seen - reference.expected
+        design = np.column_stack([basis[1], reference.change])
+        mean_row = np.append(basis[0].mean(axis=0), window.change.mean())  # T of the formula at the top
         inverse = np.linalg.pinv(design.T @ design, rcond=1e-10, hermitian=True)
-        fit = inverse @ (design.T @ residual)
+        weight, residual = (
+            design @ (inverse @ mean_row),
+            reference.seen - reference.expected,
+        )  # weights of the rows sum to 1
+        mean += float(weight @ residual)
         # the fit makes residuals too small; the leverage says by how much
         leverage = ((design @ inverse) * design).sum(axis=1).clip(max=1 - 1e-9)
-        squares = (residual - design @ fit) ** 2 / (1 - leverage)
-        # a piece may contain no errors by chance; one additional unlikely label keeps its variance above 0
-        event = hats.T @ np.broadcast_to(reference.event, residual.shape) / rows
-        added = share * event / max(float(share @ event), 1e-300) * event
-        meat = (design * squares[:, None]).T @ design + np.diag(np.append(added, 0.0))
-        weight = inverse @ mean_row
-        mean, of_reference = mean + float(mean_row @ fit), float(weight @ meat @ weight)
+        squares = ((residual - design @ (inverse @ (design.T @ residual))) / (1 - leverage)) ** 2
+        # there may be no errors by chance: one more unlikely label, among the rows that count, keeps the variance above 0
+        event = np.abs(weight) * reference.event
+        place = event / max(float(event.sum()), 1e-300)
+        of_reference = float(weight**2 @ squares + place @ (np.abs(weight) * event))
         # over-confident probabilities imply too small a variance of the labels
-        chance = max(chance, float(share @ ((hats.T @ squares + added) / rows)))
+        chance = max(chance, float(weight @ squares + place @ event))
     half = _Z * math.sqrt(chance / n + of_reference)
     return mean, mean - half, mean + half
 
@@ -317,48 +317,3 @@ def loss(data: Predictions, temperature: float) -> Figure:
     expected, variance, change, event = torch.cat(parts, dim=1).numpy()
     seen = None if data.labels is None else np.asarray(data.nll.cpu().double().numpy())
     return Figure(expected, variance, change, seen, event)
-
-
-def confusion_of(
-    window: Predictions, reference: Predictions | None, temperature: float
-) -> tuple[Floats, Floats, Floats]:
-    """Return the expected fractions (K, K) of rows by decision and label, and both ends of their 95 % intervals.
-
-    Among rows decided as class j, the reference corrects the probability of each class k by a linear function of the confidence.
-    """
-    classes, n = window.classes, len(window)
-    # Σ p and Σ p (1 − p) of the rows decided as j: mean and variance of their count of each label
-    p = torch.softmax(row_log_probs(window) / temperature, dim=1).numpy()
-    mean, variance = _by_decision(window, p) / n, _by_decision(window, p * (1 - p)) / n**2
-    if reference is not None:
-        counts, centres = zip(*(_decision_columns(data) for data in (window, reference)), strict=True)
-        share, rows = counts[0][:, None] / n, np.maximum(counts[1], 1)[:, None]
-        # how the labelled rows decided as j correct the probabilities
-        hits = torch.nn.functional.one_hot(reference.require_labels().cpu(), classes).numpy()
-        residual = hits - torch.softmax(row_log_probs(reference) / temperature, dim=1).numpy()
-        total, squares = _by_decision(reference, residual), _by_decision(reference, residual**2)
-        away = (row_confidence(reference).cpu().numpy() - centres[1][reference.predicted.cpu().numpy()])[:, None]
-        spread = _by_decision(reference, away**2)
-        # few rows or equal confidences do not determine a slope, so the mean is used
-        known = (rows >= _A_LINE) & (spread > 1e-9 * rows)
-        slope = np.where(known, _by_decision(reference, away * residual) / np.where(known, spread, 1.0), 0.0)
-        moved = np.where(known, (centres[0] - centres[1])[:, None], 0.0)
-        each = (np.maximum(squares - total**2 / rows, 0) + 1 / classes) / np.maximum(rows - 1, 1)
-        mean = mean + share * (total / rows + slope * moved)
-        of_reference = share**2 * each * (1 / rows + moved**2 / np.where(known, spread, 1.0))
-        variance = np.maximum(variance, share * each / n) + of_reference
-    half = _Z * np.sqrt(variance) + 1 / (2 * n)
-    return np.clip(mean, 0, 1), np.clip(mean - half, 0, 1), np.clip(mean + half, 0, 1)
-
-
-def _by_decision(data: Predictions, rows: Floats) -> Floats:
-    """Return the sums (K, C) of ``rows`` (N, C) over the rows decided as each class."""
-    sums = torch.zeros(data.classes, rows.shape[1], dtype=torch.float64)
-    return np.asarray(sums.index_add(0, data.predicted.cpu(), torch.from_numpy(rows)).numpy())
-
-
-def _decision_columns(data: Predictions) -> tuple[Floats, Floats]:
-    """Return the number (K,) of rows decided as each class, and their mean confidence; 0 where there are none."""
-    one = np.stack([np.ones(len(data)), row_confidence(data).cpu().numpy()], axis=1)
-    count, confidence = _by_decision(data, one).T
-    return count, confidence / np.maximum(count, 1)
