@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from calibrant._core.check import as_tensor, check_labels
-from calibrant._files import Array, as_path, pa, shown
+from calibrant._files import Array, as_path, check_source, pa, read_text, shown
 from calibrant.data.labels import TRUTH, class_note, event_spellings, match_labels, name_spellings
 from calibrant.data.mapping import Mapped
 from calibrant.data.multilabel import MultiLabel
@@ -210,7 +210,6 @@ def _find_scores(table: Table, mapped: Mapped) -> Part:
     kinds = {mapped.kind or PREFIXES.get(_prefix(name)) or WHOLE.get(name) for name in names}
     if len(kinds) > 1 or (kind := kinds.pop()) is None:
         raise _cannot_tell(table, "whether the scores are probabilities or logits")
-    table.find(chosen)
     if mapped.class_names is not None:
         spellings = [mapped.class_names]
     elif len(chosen) > 1 and all(map(str.isdecimal, spellings[0])):
@@ -401,7 +400,6 @@ def _label_columns(part: Part, mapped: Mapped, labelled: bool | None) -> list[st
             if all(name in stars for name in names):
                 return [stars[name] for name in names]
     if said is not None and not (mapped.multilabel and "*" in said):
-        table.find([said])
         return [said]
     found = [name for name in LABELS if name in table.places and name not in part.columns] if said is None else []
     if len(found) > 1 or (not found and (labelled or said is not None)):
@@ -411,7 +409,12 @@ def _label_columns(part: Part, mapped: Mapped, labelled: bool | None) -> list[st
 
 def _read_labels(mapped: Mapped, table: Table, rows: int) -> Any:
     """Return the labels from a separate file, in the order of the rows or matched by the text of a column."""
-    other = open_table(mapped.labels, lines=True)
+    path = check_source(mapped.labels)
+    if path.suffix.lower() == ".txt":  # one label per line, without a header
+        lines = [line.strip() for line in read_text(path).splitlines() if line.strip()]
+        other: Table = Arrays(shown(path.name), {"": np.array(lines)})
+    else:
+        other = open_table(path)
     names = [name for name in other.names if name != mapped.on]
     if mapped.label in names:
         names = [mapped.label]
@@ -419,11 +422,13 @@ def _read_labels(mapped: Mapped, table: Table, rows: int) -> Any:
     if len(names) != 1:
         raise _cannot_tell(other, "which column holds the labels")
     found = other.read({names[0]: "number" if mapped.multilabel else "text"})[names[0]]
+    codes = found.codes if isinstance(found, Texts) else found
     if mapped.on is not None:
         wanted, keys = (_texts_of(each, mapped.on) for each in (table, other))
-        return found[find_rows(wanted, keys, on=mapped.on, name=other.name)]
-    if len(found) != rows:
-        held = f"{other.name} has {len(found):,} labels for {rows:,} rows"
+        codes = codes[find_rows(wanted, keys, on=mapped.on, name=other.name)]
+        return found._replace(codes=codes) if isinstance(found, Texts) else codes
+    if len(codes) != rows:
+        held = f"{other.name} has {len(codes):,} labels for {rows:,} rows"
         raise InputError(f"{held}; join them by on, a column of both files")
     refuse_other_rows(table, other, scores=names)
     return found

@@ -12,10 +12,9 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -40,7 +39,7 @@ Kind = Literal["number", "text", "any"]  # what is asked of a column; "any" is n
 CLASS_NAMES = "class_names"  # the array, or the entry of a file's metadata
 _LONGEST = 64 << 20  # bytes of a line; PyArrow parses in blocks that must be longer than any line
 _NAMES_SHOWN = 12
-_LINE = re.compile(rb"[^\r\n]+")
+_MAX_INDEX = 1 << 20  # integers below it are counted, not sorted, to find the distinct ones
 csv.field_size_limit(_LONGEST)  # the module's own limit of 2¹⁷ characters is below a row of 10,000 classes
 
 
@@ -49,8 +48,7 @@ def abridged(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMES_SHOWN]) + (f", … ({len(names):,} in all)" if len(names) > _NAMES_SHOWN else "")
 
 
-@dataclass(frozen=True)
-class Texts:
+class Texts(NamedTuple):
     """A column of text: its distinct values, and which of them each row has."""
 
     values: Sequence[str]
@@ -60,12 +58,6 @@ class Texts:
         """Return the text of each row."""
         found: Array = np.array([*self.values, ""], dtype=str)[self.codes]
         return found
-
-    def __getitem__(self, rows: Any) -> "Texts":
-        return Texts(self.values, self.codes[rows])
-
-    def __len__(self) -> int:
-        return len(self.codes)
 
 
 class Table(ABC):
@@ -89,22 +81,14 @@ class Table(ABC):
 
         Raises:
             FileFormatError: If the file is broken.
-            InputError: If there is no such column, or it holds something else.
+            InputError: If there is no such column, there are two, or it holds something else.
         """
-        self.find(wanted)
-        return self._load(wanted)
-
-    def find(self, names: Iterable[str]) -> None:
-        """Refuse names that the table does not have, or has twice.
-
-        Raises:
-            InputError: If there is one.
-        """
-        for name in names:
+        for name in wanted:
             twice = len(self.places) < len(self.names) and self.names.count(name) > 1
             if twice or name not in self.places:
                 has = "has two columns" if twice else "has no column"
                 raise InputError(f"{self.name} {has} {name!r}. Columns: {abridged(self.names)}")
+        return self._load(wanted)
 
     def place(self, row: int) -> str:
         """Return where a row stands, for a message."""
@@ -140,9 +124,10 @@ class Arrow(Table):
         """Write the table with more columns, as ``Table.write``."""
         table = self._columns(None)
         for name, values in columns.items():
-            place = self.places.get(name, table.num_columns)
-            table = table.remove_column(place) if name in self.places else table
-            table = table.add_column(place, name, as_arrow(values))
+            if name in self.places:
+                table = table.set_column(self.places[name], name, as_arrow(values))
+            else:
+                table = table.append_column(name, as_arrow(values))
         write_arrow(target, table)
 
 
@@ -152,20 +137,22 @@ class Csv(Table):
     def __init__(self, path: Path) -> None:
         self._content, self._sign = path.read_bytes(), "."
         self._start = 3 if self._content.startswith(b"\xef\xbb\xbf") else 0
-        line = _LINE.search(self._content, self._start, self._start + _LONGEST)
+        line = re.compile(rb"[^\r\n]+").search(self._content, self._start, self._start + _LONGEST)
         if line is None:
             raise FileFormatError(f"{shown(path.name)} is empty")
         if line.end() == self._start + _LONGEST:
             raise FileFormatError(f"{shown(path.name)} has a first line of more than {_LONGEST >> 20} MiB")
         first = line[0].decode()
         self._delimiter = max(",;\t|", key=lambda sign: len(next(csv.reader([first], delimiter=sign))))
-        _, names, header = next(self._records())
-        self._body = self._start + len(header.encode())
-        super().__init__(shown(path.name), (cell.strip() for cell in names))
+        self._start, self._has_quotes = line.start(), self._content.find(b'"', line.end()) >= 0  # beyond the header
+        _, header = next(self._records())
+        names = self._cut(header.encode("latin-1").decode())
+        super().__init__(shown(path.name), (name.strip() for name in names))
+        self._body = self._start + len(header)
 
     def _load(self, wanted: Mapping[str, Kind]) -> dict[str, Any]:
         """Return columns; numbers with a decimal comma where all have it."""
-        types = {"number": pa.float64(), "text": pa.string()}
+        types = {"number": pa.float64(), "text": pa.dictionary(pa.int32(), pa.string())}
         places = {name: str(self.places[name]) for name in wanted}  # names may occur twice, places do not
         failures = list[tuple[int, Exception]]()
         for sign in ".," if self._delimiter != "," else ".":  # beside commas as delimiters a number has a point
@@ -177,7 +164,7 @@ class Csv(Table):
                     pa.csv.ReadOptions(
                         use_threads=False, block_size=_LONGEST, column_names=[str(k) for k in range(len(self.names))]
                     ),
-                    pa.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=b'"' in self._content),
+                    pa.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=self._has_quotes),
                     pa.csv.ConvertOptions(
                         include_columns=list(places.values()),
                         column_types={places[name]: types[kind] for name, kind in wanted.items() if kind in types},
@@ -199,58 +186,72 @@ class Csv(Table):
 
     def place(self, row: int) -> str:
         """Return where a row stands: its line."""
-        return f"line {next(islice(self._records(), row + 1, None))[0]}"
+        lines = (line for line, text in self._records() if text.strip("\r\n"))
+        before = self._content.count(b"\n", 0, self._start)
+        return f"line {before + next(islice(lines, row + 1, None))}"
 
-    def _records(self) -> Iterator[tuple[int, list[str], str]]:
-        """Yield the line that each record begins on, its cells, and its text with the empty lines before it; the header first."""
-        file, taken, begin = io.BytesIO(self._content), list[str](), 1
+    def _records(self) -> Iterator[tuple[int, str]]:
+        """Yield the header, then every record and empty line: the line it begins on, from 1, and its bytes as Latin-1."""
+        file = io.BytesIO(self._content)
         file.seek(self._start)
+        lines = io.TextIOWrapper(file, "latin-1", newline="")
+        if not self._has_quotes:
+            yield from enumerate(lines, start=1)
+            return
+        taken, begin = list[str](), 1
 
         def noted() -> Iterator[str]:
-            for text in io.TextIOWrapper(file, "utf-8", "surrogateescape", newline=""):
+            for text in lines:
                 taken.append(text)
                 yield text
 
         reader = csv.reader(noted(), delimiter=self._delimiter)
-        for record in reader:
-            if record:
-                yield begin, record, "".join(taken)
-                taken.clear()
+        for _ in reader:  # quoted cells may hold line ends
+            yield begin, "".join(taken)
+            taken.clear()
             begin = 1 + reader.line_num
-        if taken:
-            yield begin, [], "".join(taken)
 
     def write(self, target: Path, columns: Mapping[str, Array]) -> None:
         """Write each record as it came with more cells, or with others in the place of its own."""
-        cells = {name: [self._quoted(name), *self._cells(values)] for name, values in columns.items()}
-        replaced = {self.places[name]: column for name, column in cells.items() if name in self.places}
-        added = [column for name, column in cells.items() if name not in self.places]
-        rows = max(map(len, cells.values()))
-        ends = [self._delimiter.join(("", *row)) for row in zip(*added, strict=True)] or [""] * rows
+        cells = {name: self._cells(values) for name, values in columns.items()}
+        places = [self.places[name] for name in cells if name in self.places]
+        changes = zip(*(column.to_pylist() for name, column in cells.items() if name in self.places), strict=True)
+        added = [name for name in cells if name not in self.places]
+        ends = [""] * len(next(iter(cells.values())))
+        if added:
+            columns_of_ends = ["", *(cells[name] for name in added), self._delimiter]
+            ends = pa.compute.binary_join_element_wise(*columns_of_ends).to_pylist()
+        ends.insert(0, "".join(self._delimiter + self._quoted(name).encode().decode("latin-1") for name in added))
+        records = 0
         with atomic_write(target) as file:
             file.write(self._content[: self._start])
-            records = 0
-            for row, (_, record, text) in enumerate(self._records()):
-                records += bool(record)
-                if records > rows:
-                    break
+            for _, text in self._records():
                 bare = text.rstrip("\r\n")
                 line_end = text[len(bare) :]
-                if record and row and replaced:
-                    kept = [replaced[k][row] if k in replaced else self._quoted(cell) for k, cell in enumerate(record)]
-                    bare = bare[: len(bare) - len(bare.lstrip("\r\n"))] + self._delimiter.join(kept)
-                more = ends[row] if record else ""
-                file.write((bare + more + line_end).encode(errors="surrogateescape"))
-            if records != rows:
+                if bare and records < len(ends):
+                    if places and records:
+                        kept = [self._quoted(cell) for cell in self._cut(bare)]
+                        for place, cell in zip(places, next(changes), strict=True):
+                            kept[place] = cell
+                        bare = self._delimiter.join(kept)
+                    bare += ends[records]
+                records += bool(bare)
+                file.write((bare + line_end).encode("latin-1"))
+            if records != len(ends):
                 raise FileFormatError(f"{self.name} has quotes within cells, so that rows cannot be told; double them")
 
-    def _cells(self, values: Array) -> list[str]:
+    def _cut(self, text: str) -> list[str]:
+        """Return the cells of a record."""
+        return next(csv.reader(io.StringIO(text, newline=""), delimiter=self._delimiter))
+
+    def _cells(self, values: Array) -> Any:
+        """Return the text of cells as an Arrow array."""
         if values.ndim != 1:
             raise InputError("a table of text holds one number per cell; write .parquet or .jsonl")
         if values.dtype.kind != "f":
-            return [self._quoted(str(one)) for one in values.tolist()]
-        cells = [*map(repr, values.astype(np.float64).tolist())]
-        return cells if self._sign == "." else [cell.replace(".", self._sign) for cell in cells]
+            return pa.array([self._quoted(str(one)).encode().decode("latin-1") for one in values.tolist()], pa.string())
+        text = pa.array(values.astype(np.float64)).cast(pa.string())
+        return text if self._sign == "." else pa.compute.replace_substring(text, ".", self._sign)
 
     def _quoted(self, cell: str) -> str:
         special = any(sign in cell for sign in (self._delimiter, '"', "\n", "\r"))
@@ -316,13 +317,9 @@ class Arrays(Table):
             values = self._arrays[name]
             if not values.ndim or values.dtype.kind not in ("fiub" if kind == "number" else "fiubUS"):
                 raise InputError(f"{self.name}: the array {name!r} holds {values.dtype} of shape {values.shape}")
-            if kind == "text":
-                distinct, codes = np.unique(values, return_inverse=True)
-                found[name] = Texts(distinct.astype(str).tolist(), codes.reshape(values.shape))
-            elif values.dtype.kind in "iub":
-                found[name] = values.astype(np.float64 if kind == "number" else np.int64)
-            else:
-                found[name] = values
+            if values.dtype.kind in "iub":
+                values = values.astype(np.float64 if kind == "number" else np.int64)
+            found[name] = _texts(values) if kind == "text" else values
         return found
 
     def write(self, target: Path, columns: Mapping[str, Array]) -> None:
@@ -330,12 +327,11 @@ class Arrays(Table):
         write_named(target, {**self._arrays, **columns}, self.class_names)
 
 
-def open_table(source: Any, *, lines: bool = False) -> Table:
+def open_table(source: Any) -> Table:
     """Return what a file, or a data frame, holds.
 
     Args:
         source: A path, or a frame of pandas, Polars, PyArrow or whatever narwhals takes.
-        lines: Whether a ``.txt`` file is one array of its lines, not a table.
 
     Raises:
         FileFormatError: If the file is missing, broken or of another kind.
@@ -344,17 +340,12 @@ def open_table(source: Any, *, lines: bool = False) -> Table:
     if not isinstance(source, str | os.PathLike):
         return _open_frame(source)
     path = check_source(source)
-    name, suffix = shown(path.name), path.suffix.lower()
-    if suffix not in READERS:
-        known = ", ".join(READERS)
-        raise FileFormatError(
-            f"{name} has none of the endings {known}; read others as a data frame: calibrant.read(frame)"
-        )
+    if (read := READERS.get(path.suffix.lower())) is None:
+        endings = f"{shown(path.name)} has none of the endings {', '.join(READERS)}"
+        raise FileFormatError(f"{endings}; read others as a data frame: calibrant.read(frame)")
     refuse_beyond_memory(path.stat().st_size, path)
-    if suffix == ".txt" and lines:
-        return Arrays(name, {"": np.array([line.strip() for line in read_text(path).splitlines() if line.strip()])})
     with unbroken(path):
-        return READERS[suffix](path)
+        return read(path)
 
 
 def _open_parquet(path: Path) -> Table:
@@ -426,31 +417,44 @@ def _open_frame(frame: Any) -> Table:
     return Arrow("the frame", held.columns, columns)
 
 
+def _texts(values: Array) -> Texts:
+    """Return numbers or text of any shape as text."""
+    if values.dtype == np.int64 and values.size and values.min() >= 0 and values.max() < _MAX_INDEX:
+        distinct = np.flatnonzero(np.bincount(values.reshape(-1)))
+        codes = np.searchsorted(distinct, values)
+    else:
+        distinct, codes = np.unique(values, return_inverse=True)
+    return Texts(distinct.astype(str).tolist(), codes.reshape(values.shape))
+
+
 def _as_numpy(table: Any, wanted: Mapping[str, Kind], where: str) -> dict[str, Any]:
-    """Return the columns of an Arrow table as ``Table.read`` does; by way of DLPack, since ``to_numpy`` imports pandas."""
+    """Return the columns of an Arrow table as ``Table.read`` does.
+
+    They pass through DLPack, since ``to_numpy`` imports pandas, and ``cast`` and ``fill_null`` import Arrow's compute functions.
+    """
     found, types = dict[str, Any](), pa.types
     for name, kind in wanted.items():
         array = table.column(name).combine_chunks()
-        if types.is_dictionary(array.type):
-            array = array.cast(array.type.value_type)
         holds = f"{where}: the column {name!r} holds {array.type}"
         lists = types.is_list(array.type) or types.is_large_list(array.type) or types.is_fixed_size_list(array.type)
         if types.is_nested(array.type) and not (lists and kind == "number"):
             raise InputError(f"{holds}, not one value per row")
         values = array.flatten() if lists else array
-        floating, integer = types.is_floating(values.type), types.is_integer(values.type)
-        if kind == "any" and (floating or integer or types.is_decimal(values.type)):
-            if values.null_count:
-                raise InputError(f"{holds}, and nothing in a row; fill it in")
-            kind = "number"
+        numeric = types.is_floating(array.type) or types.is_integer(array.type) or types.is_decimal(array.type)
+        if kind == "any" and numeric and array.null_count:
+            raise InputError(f"{holds}, and nothing in a row; fill it in")
         try:
-            if kind != "number":
+            if kind == "text" or (kind == "any" and not numeric):
+                text = values.cast(pa.string()).fill_null("") if values.null_count else values
+                text = text if types.is_dictionary(text.type) else text.dictionary_encode()
                 # distinct values are cast to text, not each row
-                text = (values.cast(pa.string()).fill_null("") if values.null_count else values).dictionary_encode()
-                texts = Texts(text.dictionary.cast(pa.string()).to_pylist(), np.from_dlpack(text.indices))
+                distinct = (
+                    text.dictionary if types.is_string(text.dictionary.type) else text.dictionary.cast(pa.string())
+                )
+                texts = Texts(distinct.to_pylist(), np.from_dlpack(text.indices))
                 found[name] = texts if kind == "text" else texts.array()
                 continue
-            if not floating and not (integer and wanted[name] == "any"):
+            if not types.is_floating(values.type) and not (kind == "any" and types.is_integer(values.type)):
                 values = values.cast(pa.float64(), safe=False)
             found[name] = np.from_dlpack(values.fill_null(np.nan) if values.null_count else values)
             if lists:
