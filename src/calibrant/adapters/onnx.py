@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from calibrant._core.check import refuse, shown
 from calibrant._files import as_path, atomic_write
 from calibrant.calibrators import Calibrator, MultiLabelCalibrator
-from calibrant.data.collect import evaluation_mode
+from calibrant.data.predictions import evaluation_mode
 from calibrant.errors import FitError, InputError, optional
 
 __all__ = ["export", "export_served"]

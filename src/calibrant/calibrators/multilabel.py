@@ -14,7 +14,7 @@ from calibrant.calibrators.base import Calibrator, Learned
 from calibrant.calibrators.one_vs_rest import PlattScaling
 from calibrant.data.leakage import part_of, sketch_of
 from calibrant.data.multilabel import MultiLabel, label_names
-from calibrant.data.record import fitting_weights, require_positive
+from calibrant.data.record import fitting_weights
 from calibrant.rows import MemoryRows
 
 # Largest number of imagined rows for each real one; with more, the certificate, a mean over rows, would lose digits.
@@ -172,7 +172,6 @@ class MultiLabelCalibrator(Learned):
 
 def _fitting_rows(predictions: MultiLabel) -> MultiLabel:
     """Return the rows of positive weight, or raise if a kind of label is missing or an outcome had probability 0."""
-    require_positive(predictions.weights)
     data, labels = predictions.counted, predictions.counted.require_labels()
     for value, kind in ((1, "positive"), (0, "negative")):
         if not bool((labels == value).any()):

@@ -175,25 +175,21 @@ def read_contents(source: Any, mapped: Mapped | None = None, *, labelled: bool |
     """
     mapped, found = mapped or Mapped(), Contents()
     table = source if isinstance(source, Table) else open_table(source)
-    found.parts.extend(_parts_of(table, mapped))
-    for part in found.parts:
-        # an array of one split may have none of its name in the others
-        elsewhere = {name for other in found.parts for name in other.table.names} - set(part.table.names)
-        features = [name for name in mapped.features if name not in elsewhere]
-        _read_part(part, replace(mapped, features=features), labelled, found)
+    stems = [""]
+    if isinstance(table, Arrays):  # the arrays of a split have its name as prefix
+        mapped = replace(mapped, columns="") if table.names == [""] else mapped
+        keys = ("logits", "probs") if mapped.columns is None else (str(mapped.columns),)
+        pairs = [(name, key) for name in table.names for key in keys if FEATURE not in name]
+        stems = [name.removesuffix(key) for name, key in pairs if name == key or name.endswith(f"_{key}")] or stems
+    for stem in dict.fromkeys(stems):
+        part = _find_scores(table.under(stem) if isinstance(table, Arrays) else table, mapped)
+        part.stem = stem
+        found.parts.append(part)
+        try:
+            _read_part(part, mapped, labelled, found)
+        except InputError as error:
+            raise error if table.name in str(error) else error.at(table.name) from error
     return found
-
-
-def _parts_of(table: Table, mapped: Mapped) -> list[Part]:
-    """Return the location of the scores in a table, or in the arrays of each split, which have its name as prefix."""
-    if not isinstance(table, Arrays):
-        return [_find_scores(table, mapped)]
-    if table.names == [""]:
-        mapped = replace(mapped, columns="")
-    keys = ("logits", "probs") if mapped.columns is None else (mapped.columns,)
-    names = [name for name in table.names if FEATURE not in name]
-    stems = [name.removesuffix(str(key)) for name in names for key in keys if name == key or name.endswith(f"_{key}")]
-    return [replace(_find_scores(table.under(stem), mapped), stem=stem) for stem in dict.fromkeys(stems or [""])]
 
 
 def _find_scores(table: Table, mapped: Mapped) -> Part:
@@ -205,16 +201,27 @@ def _find_scores(table: Table, mapped: Mapped) -> Part:
         if len(there) != 1:
             raise _cannot_tell(table, "which columns are scores")
         [columns] = there
-    chosen, spellings = _chosen(table, columns)
-    names = [name.removeprefix(CALIBRATED) for name in chosen]
-    kinds = {mapped.kind or PREFIXES.get(_prefix(name)) or WHOLE.get(name) for name in names}
+    names = columns
+    if isinstance(columns, str):
+        names = [columns] if columns in table.places else next(csv.reader([columns], skipinitialspace=True), [])
+    chosen = [name if name in table.places else name.strip() for name in names]
+    spellings: list[Sequence[str]] = []
+    if len(chosen) == 1 and "*" in chosen[0] and chosen[0] not in table.places:
+        stars = _match_pattern(table, chosen[0])
+        if not stars:
+            raise InputError(f"{table.name}: no column matches {chosen[0]!r}. Columns: {abridged(table.names)}")
+        chosen = list(stars.values())
+        spellings = [[star.removeprefix(_prefix(star)) for star in stars]]
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise InputError(f"{table.name}: columns must name each column of scores once, got {columns!r}")
+    bare = [name.removeprefix(CALIBRATED) for name in chosen]
+    kinds = {mapped.kind or PREFIXES.get(_prefix(name)) or WHOLE.get(name) for name in bare}
     if len(kinds) > 1 or (kind := kinds.pop()) is None:
         raise _cannot_tell(table, "whether the scores are probabilities or logits")
     if mapped.class_names is not None:
         spellings = [mapped.class_names]
-    elif len(chosen) > 1 and all(map(str.isdecimal, spellings[0])):
-        order = sorted(range(len(chosen)), key=lambda at: int(spellings[0][at]))  # p_10 follows p_9
-        chosen, *spellings = ([names[at] for at in order] for names in (chosen, *spellings))
+    elif len(chosen) > 1 or spellings:
+        spellings += name_spellings(chosen)
     return Part(table, chosen, kind, spellings)
 
 
@@ -222,32 +229,19 @@ def _prefix(name: str) -> str:
     return next((key for key in PREFIXES if name.startswith(key)), "")
 
 
-def _chosen(table: Table, columns: str | Sequence[str]) -> tuple[list[str], Sequence[Sequence[str]]]:
-    """Return the columns that a pattern or a list names, with the possible names of the classes."""
-    names = columns
-    if isinstance(columns, str):
-        names = [columns] if columns in table.places else next(csv.reader([columns], skipinitialspace=True), [])
-    chosen = [name if name in table.places else name.strip() for name in names]
-    if len(chosen) == 1 and "*" in chosen[0] and chosen[0] not in table.places:
-        stars = _match_pattern(table, chosen[0])
-        if not stars:
-            raise InputError(f"{table.name}: no column matches {chosen[0]!r}. Columns: {abridged(table.names)}")
-        chosen = list(stars.values())
-        return chosen, [[star.removeprefix(_prefix(star)) for star in stars], *name_spellings(chosen)]
-    if not chosen or len(set(chosen)) < len(chosen):
-        raise InputError(f"{table.name}: columns must name each column of scores once, got {columns!r}")
-    return chosen, name_spellings(chosen) if len(chosen) > 1 else []
-
-
 def _match_pattern(table: Table, pattern: str) -> dict[str, str]:
-    """Return the columns that match a pattern, by the text that its star stands for.
+    """Return the columns that match a pattern, by the text that its star stands for, those with numbers in their order.
 
     Columns added by ``apply`` match only patterns that name them.
     """
     front, _, back = pattern.partition("*")
-    names = [name for name in table.names if pattern.startswith(CALIBRATED) or not name.startswith(CALIBRATED)]
-    found = [name for name in names if name.startswith(front) and name.endswith(back) and len(name) > len(front + back)]
-    return {name[len(front) : len(name) - len(back)]: name for name in found}
+    found = {}
+    for name in table.names:
+        if name.startswith(front) and name.endswith(back) and len(name) > len(front + back):
+            if pattern.startswith(CALIBRATED) or not name.startswith(CALIBRATED):
+                found[name[len(front) : len(name) - len(back)]] = name
+    numbered = all(star.removeprefix(_prefix(star)).isdecimal() for star in found)  # p_10 follows p_9
+    return dict(sorted(found.items(), key=lambda one: int(one[0].removeprefix(_prefix(one[0]))))) if numbered else found
 
 
 def _cannot_tell(table: Table, what: str) -> InputError:
@@ -284,14 +278,15 @@ def _read_part(part: Part, mapped: Mapped, labelled: bool | None, found: Content
     columns["features"] = {name: held[column] for name, column in features.items()} or None
     if scores.ndim > 2:  # positions of one image or sequence are not independent
         columns.setdefault("groups", np.arange(len(scores)))
-    try:
-        if several:
-            made: Any = _as_labels(part, mapped, scores, given, columns)
-        else:
-            decision = held[said["decision"]] if said["decision"] else None
-            made = _as_classes(part, mapped, scores, given, decision, columns, found.notes)
-    except InputError as error:
-        raise error if table.name in str(error) else error.at(table.name) from error
+    names = mapped.class_names or table.class_names
+    if several:
+        make: Any = MultiLabel.from_logits if part.kind == "logits" else MultiLabel.from_probs
+        whole = given is not None and bool((given == np.round(given)).all())
+        columns["names"] = names or next(iter(part.spellings), None)
+        made = make(scores.reshape(len(scores), -1), given.astype(np.int64) if whole else given, **columns)
+    else:
+        decision = held[said["decision"]] if said["decision"] else None
+        made = _as_classes(part, mapped.label or "the label", names, scores, given, decision, columns, found.notes)
     added = [name for name in table.names if name.startswith(CALIBRATED)]
     if added and not part.columns[0].startswith(CALIBRATED):
         found.notes.append(f"{abridged(added)} are not read; --columns '{CALIBRATED}*' reads them")
@@ -303,18 +298,10 @@ def _read_part(part: Part, mapped: Mapped, labelled: bool | None, found: Content
         found.splits[split] = made[splits == split]
 
 
-def _as_labels(part: Part, mapped: Mapped, scores: Array, labels: Any, columns: dict[str, Any]) -> MultiLabel:
-    """Return rows with several labels, each with its own probability."""
-    if labels is not None and (labels == np.round(labels)).all():
-        labels = labels.astype(np.int64)
-    make = MultiLabel.from_logits if part.kind == "logits" else MultiLabel.from_probs
-    names = mapped.class_names or part.table.class_names or next(iter(part.spellings), None)
-    return make(scores.reshape(len(scores), -1), labels, names=names, **columns)
-
-
 def _as_classes(
     part: Part,
-    mapped: Mapped,
+    label: str,
+    names: Sequence[str] | None,
     scores: Array,
     labels: Texts | None,
     decision: Texts | None,
@@ -322,9 +309,8 @@ def _as_classes(
     notes: list[str],
 ) -> Predictions:
     """Return rows with one class each, whose labels are matched with the names of the classes."""
-    table, names = part.table, mapped.class_names or part.table.class_names
-    classes = scores.shape[1] if scores.ndim > 1 else 2
-    spellings, alone = part.spellings if names is None else [names], scores.ndim == 1 and names is None
+    table, classes, alone = part.table, scores.shape[1] if scores.ndim > 1 else 2, scores.ndim == 1 and names is None
+    spellings = part.spellings if names is None else [names]
     event = spellings[0][0] if alone and spellings else None
 
     def codes_of(texts: Texts, what: str) -> tuple[Any, Sequence[str] | None]:
@@ -332,7 +318,7 @@ def _as_classes(
         first, column = len(part.columns) == 1 and not alone, f"{table.name}: {what}"
         return match_labels(texts, known, classes, numbers_first=first, column=column, place=table.place)
 
-    codes, spelled = (None, None) if labels is None else codes_of(labels, mapped.label or "the label")
+    codes, spelled = (None, None) if labels is None else codes_of(labels, label)
     if event and (spelled is None or spelled in TRUTH):
         names = (f"not {event}", event)
     else:
@@ -341,13 +327,8 @@ def _as_classes(
     notes += [note] if note and note not in notes else []
     if names is not None and list(names) == [str(k) for k in range(classes)]:
         names = None
-    logits = part.kind == "logits"
-    if scores.ndim == 1:
-        binary = Predictions.from_binary_logits if logits else Predictions.from_binary_probs
-        made = replace(binary(scores, codes, **columns), class_names=None if names is None else tuple(names))
-    else:
-        make = Predictions.from_logits if logits else Predictions.from_probs
-        made = make(scores, codes, class_names=names, **columns)
+    kind = part.kind if scores.ndim > 1 else f"binary_{part.kind}"
+    made: Predictions = getattr(Predictions, f"from_{kind}")(scores, codes, class_names=names, **columns)
     if decision is None:
         return made
     flat = as_tensor(codes_of(decision, "decision")[0], name="decision").reshape(-1)
@@ -393,15 +374,15 @@ def _divide_rounded(probs: Array, part: Part, notes: list[str]) -> Array:
 def _label_columns(part: Part, mapped: Mapped, labelled: bool | None) -> list[str]:
     """Return the columns of the labels, in the order of the scores where there are several; none if they are not needed."""
     table, said = part.table, mapped.label
-    patterns = [said or "", *["label_*", "labels_*"] * (said is None)] if mapped.multilabel else []
-    for pattern in patterns:
-        stars = _match_pattern(table, pattern) if "*" in pattern else {}
-        for names in part.spellings:
-            if all(name in stars for name in names):
-                return [stars[name] for name in names]
-    if said is not None and not (mapped.multilabel and "*" in said):
-        return [said]
-    found = [name for name in LABELS if name in table.places and name not in part.columns] if said is None else []
+    if mapped.multilabel:
+        for pattern in ["label_*", "labels_*"] if said is None else [said] * ("*" in said):
+            stars = _match_pattern(table, pattern)
+            for names in part.spellings:
+                if all(name in stars for name in names):
+                    return [stars[name] for name in names]
+    found = [name for name in LABELS if name in table.places and name not in part.columns]
+    if said is not None:
+        found = [] if mapped.multilabel and "*" in said else [said]
     if len(found) > 1 or (not found and (labelled or said is not None)):
         raise _cannot_tell(table, f"which {'columns hold' if mapped.multilabel else 'column holds'} the labels")
     return found
@@ -418,25 +399,21 @@ def _read_labels(mapped: Mapped, table: Table, rows: int) -> Any:
     names = [name for name in other.names if name != mapped.on]
     if mapped.label in names:
         names = [mapped.label]
-    names = names if len(names) == 1 else [name for name in names if name in LABELS]
+    elif len(names) > 1:
+        names = [name for name in names if name in LABELS]
     if len(names) != 1:
         raise _cannot_tell(other, "which column holds the labels")
     found = other.read({names[0]: "number" if mapped.multilabel else "text"})[names[0]]
     codes = found.codes if isinstance(found, Texts) else found
     if mapped.on is not None:
-        wanted, keys = (_texts_of(each, mapped.on) for each in (table, other))
+        wanted, keys = (each.read({mapped.on: "text"})[mapped.on].array() for each in (table, other))
         codes = codes[find_rows(wanted, keys, on=mapped.on, name=other.name)]
-        return found._replace(codes=codes) if isinstance(found, Texts) else codes
-    if len(codes) != rows:
+    elif len(codes) != rows:
         held = f"{other.name} has {len(codes):,} labels for {rows:,} rows"
         raise InputError(f"{held}; join them by on, a column of both files")
-    refuse_other_rows(table, other, scores=names)
-    return found
-
-
-def _texts_of(table: Table, column: str) -> Array:
-    found: Array = table.read({column: "text"})[column].array()
-    return found
+    else:
+        refuse_other_rows(table, other, scores=names)
+    return found._replace(codes=codes) if isinstance(found, Texts) else codes
 
 
 def refuse_other_rows(table: Table, other: Table, *, scores: Collection[str]) -> None:
@@ -449,7 +426,8 @@ def refuse_other_rows(table: Table, other: Table, *, scores: Collection[str]) ->
         return  # no column of either says which row is which
     theirs = {name.casefold(): name for name in other.names if name not in scores}
     for name in (name for name in table.names if name not in scores and name.casefold() in theirs):
-        one, two = _texts_of(table, name), _texts_of(other, theirs[name.casefold()])
+        columns = ((table, name), (other, theirs[name.casefold()]))
+        one, two = (each.read({column: "text"})[column].array() for each, column in columns)
         differ = np.flatnonzero(one != two) if len(one) == len(two) else [min(len(one), len(two))]
         if len(differ):
             row = int(differ[0])
@@ -555,10 +533,11 @@ def save_predictions(path: str | os.PathLike[str], data: Any) -> None:
     write_arrow(place, pa.concat_tables(tables, promote_options="default").replace_schema_metadata(metadata))
 
 
-def _scores_of(data: Any) -> tuple[str, Array]:
+def _scores_of(data: Any) -> tuple[Scores, Array]:
     """Return the scores as they were given."""
-    kind = "logits" if data.given_probs is None else "probs"
-    return kind, stored_tensor(data.logits if data.given_probs is None else data.given_probs)
+    if data.given_probs is None:
+        return "logits", stored_tensor(data.logits)
+    return "probs", stored_tensor(data.given_probs)
 
 
 def _as_table(data: Any, names: Sequence[str] | None, suffix: str, split: str | None) -> Any:
@@ -567,7 +546,9 @@ def _as_table(data: Any, names: Sequence[str] | None, suffix: str, split: str | 
     lists, arrays = suffix in _LISTS and not several, data.stored()
     ends = names or [str(k) for k in range(values.shape[1])]
     wide = values if suffix in _LISTS else values.astype(np.float64)  # the text of a float32 is read as a float64
-    columns = {kind: values} if lists else {f"{kind}_{end}": wide[:, k] for k, end in enumerate(ends)}
+    columns: dict[str, Array] = {f"{kind}_{end}": wide[:, k] for k, end in enumerate(ends)}
+    if lists:
+        columns = {kind: values}
     for role in ("labels", "decision"):
         codes = arrays.pop(role, None)
         if codes is not None and several:

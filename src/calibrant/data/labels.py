@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from itertools import product
+from os.path import commonprefix
 from typing import Any
 
 import numpy as np
@@ -78,19 +79,14 @@ def name_spellings(columns: Sequence[str]) -> list[list[str]]:
     """
     words = [re.findall(r"[^\W\d_]+|\d+|[\W_]+", name) for name in columns]
     most = min(map(len, words)) - 1
-    front, back = (min(most, _alike(words, order)) for order in (1, -1))
+    alike = (commonprefix([one[::order] for one in words]) for order in (1, -1))  # noqa: RUF071  compares word by word
+    front, back = (min(most, len(one)) for one in alike)
     found = list[list[str]]()
     for left, right in product(range(front, -1, -1), range(back, -1, -1)):
         names = ["".join(one[left : len(one) - right]).strip(" _-.:") for one in words]
         if len({*names, ""}) > len(names) and names not in found:
             found.append(names)
     return found if list(columns) in found else [*found, list(columns)]
-
-
-def _alike(words: Sequence[Sequence[str]], order: int) -> int:
-    """Return how many first words, or last ones by the order −1, several names have in common."""
-    alike = [len(set(column)) == 1 for column in zip(*(one[::order] for one in words), strict=False)]
-    return [*alike, False].index(False)
 
 
 def class_note(spelled: Sequence[str] | None, names: Sequence[str] | None, classes: int) -> str:

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._core.check import LOGITS_NAMED_PROBS, PROBS_NAMED_LOGITS, as_tensor, check_scores, refuse, shown
-from calibrant.data.collect import outputs_of
 from calibrant.data.leakage import check_not_fitted_on
 from calibrant.data.pairs import Pairs
+from calibrant.data.predictions import outputs_of
 from calibrant.data.record import ColumnOptions, Record, checked_columns, taken
 
 __all__ = ["MultiLabel"]
@@ -185,8 +185,8 @@ class MultiLabel(Record):
 
     def _pairs(self, rows: Tensor, columns: Tensor) -> Pairs:
         held = {name: getattr(self, name) for name in ("groups", "weights", "features")}
-        beside = {name: taken(values, rows) for name, values in held.items() if values is not None}
-        return Pairs(self.probs[rows, columns].double(), self.require_labels()[rows, columns].double(), **beside)
+        kept = {name: taken(values, rows) for name, values in held.items() if values is not None}
+        return Pairs(self.probs[rows, columns].double(), self.require_labels()[rows, columns].double(), **kept)
 
     @property
     def as_classes(self) -> Tensor:
@@ -216,50 +216,40 @@ class MultiLabel(Record):
         return replace(self, logits=calibrator(self.logits), given_probs=None)
 
 
-def label_names(count: int) -> tuple[str, ...]:
-    """Return the names of labels that nobody named: "label 0" …."""
-    return tuple(f"label {place}" for place in range(count))
+def _fields(
+    matrix: Tensor, labels: Any, *, names: Sequence[str] | None = None, **columns: Unpack[ColumnOptions]
+) -> dict[str, Any]:
+    """Return the names and the record's fields that stand with scores (N, L)."""
+    names = label_names(matrix.shape[1]) if names is None else names
+    if isinstance(names, str) or len(set(names)) != matrix.shape[1] or "" in names:
+        raise refuse(f"{matrix.shape[1]} distinct names, one a label", shown(names), "pass a list in their order")
+    if labels is not None:
+        labels = as_tensor(labels, name="labels").to(matrix.device)
+        # whole floats too: among them NaN may stand for a missing label, and .5 for a soft one
+        if labels.is_floating_point():
+            remedy = "code missing labels (NaN) as -1 and convert to integers"
+            raise refuse("labels as integers 0, 1 or -1", f"dtype {labels.dtype}", remedy)
+        if labels.shape != matrix.shape:
+            got = f"shape {tuple(labels.shape)}"
+            raise refuse(f"labels of shape {tuple(matrix.shape)}, one a label", got, _ONE_CLASS)
+        labels = labels.to(torch.int64)
+        if len(outside := torch.nonzero((labels < MISSING) | (labels > 1))):
+            row, column = outside[0].tolist()
+            got = f"{int(labels[row, column])} in row {row}, column {column}"
+            raise refuse("labels 0, 1, or -1 for a missing one", got, "code each label so")
+    return {"names": tuple(names), "labels": labels, **checked_columns(matrix, **columns)}
 
 
 def _check_matrix(values: Any, *, name: str) -> Tensor:
     """Return scores as a floating tensor (N, L), N ≥ 1 and L ≥ 1, without NaN."""
     remedy = "pass one row per sample, one column per label"
     scores = check_scores(as_tensor(values, name=name), name=name, shape="(N, L)", remedy=remedy)
-    if not scores.shape[1]:
-        raise refuse(f"at least one column of {name}", f"shape {tuple(scores.shape)}", remedy)
     if len(bad := torch.nonzero(torch.isnan(scores))):
         row, column = bad[0].tolist()
         raise refuse(f"{name} that are numbers", f"NaN in row {row}, column {column}", "find its cause")
     return scores
 
 
-def _fields(
-    matrix: Tensor, labels: Any, *, names: Sequence[str] | None = None, **columns: Unpack[ColumnOptions]
-) -> dict[str, Any]:
-    """Return the names and the record's fields that stand with scores (N, L)."""
-    count = matrix.shape[1]
-    if names is None:
-        names = label_names(count)
-    if isinstance(names, str) or len(set(names)) != count or not all(isinstance(one, str) and one for one in names):
-        raise refuse(f"{count} distinct names, one a label", shown(names), 'pass names=["cat", "dog"] in their order')
-    if labels is not None:
-        labels = _check_label_matrix(as_tensor(labels, name="labels"), matrix.shape).to(matrix.device)
-    return {"names": tuple(names), "labels": labels, **checked_columns(matrix, **columns)}
-
-
-def _check_label_matrix(labels: Tensor, shape: torch.Size) -> Tensor:
-    """Return labels (N, L) as int64: 1, 0, or −1 where missing; not all are."""
-    # whole floats too: among them NaN may stand for a missing label, and .5 for a soft one
-    if labels.is_floating_point():
-        remedy = "code missing labels (NaN) as -1 and convert to integers"
-        raise refuse("labels as integers 0, 1 or -1", f"dtype {labels.dtype}", remedy)
-    if labels.shape != shape:
-        raise refuse(f"labels of shape {tuple(shape)}, one a label", f"shape {tuple(labels.shape)}", _ONE_CLASS)
-    labels = labels.to(torch.int64)
-    if len(outside := torch.nonzero((labels < MISSING) | (labels > 1))):
-        row, column = outside[0].tolist()
-        got = f"{int(labels[row, column])} in row {row}, column {column}"
-        raise refuse("labels 0, 1, or -1 for a missing one", got, "code each label so")
-    if bool((labels == MISSING).all()):
-        raise refuse("at least one known label", "-1 (missing) everywhere", "leave the labels out")
-    return labels
+def label_names(count: int) -> tuple[str, ...]:
+    """Return the names of labels that nobody named: "label 0" …."""
+    return tuple(f"label {place}" for place in range(count))

@@ -3,7 +3,8 @@
 The kind of input is named by the constructor (``from_logits``, ``from_probs`` …), never guessed, and checked once, here.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Self, Unpack
@@ -22,7 +23,6 @@ from calibrant._core.check import (
     shown,
 )
 from calibrant._kernel import RowStatistics, row_statistics
-from calibrant.data.collect import outputs_of
 from calibrant.data.leakage import check_not_fitted_on
 from calibrant.data.pairs import Pairs, are_events
 from calibrant.data.record import ColumnOptions, Record, checked_columns, flatten_rows
@@ -309,8 +309,10 @@ class Predictions(Record):
         if table.shape != self.logits.shape or table.is_floating_point() or int(table.min()) < 0 or not table.any():
             expected = f"counts of shape {tuple(self.logits.shape)}, integers ≥ 0 and not all 0"
             raise refuse(expected, f"{table.dtype} {tuple(table.shape)}", "pass one count for each class of each row")
-        rows, classes = (one.repeat_interleave(table[table > 0].long()) for one in torch.nonzero(table, as_tuple=True))
-        return replace(self[rows], labels=classes.to(self.logits.device))
+        rows, classes = torch.nonzero(table, as_tuple=True)
+        times = table[rows, classes].long()
+        labels = classes.repeat_interleave(times).to(self.logits.device)
+        return replace(self[rows.repeat_interleave(times)], labels=labels)
 
     def calibrated_by(self, calibrator: Any, *, allow_fit_rows: bool = False) -> Self:
         """Return these predictions with ``calibrator`` applied to the logits.
@@ -327,9 +329,8 @@ class Predictions(Record):
             LeakError: If more than 1 % of the rows are fitting rows, in any order.
         """
         if not isinstance(calibrator, nn.Module) or not hasattr(calibrator, "top_label"):
-            remedy = "fit one of calibrant.calibrators, or load it"
-            if getattr(calibrator, "multi_label", False):
-                remedy = "it is for MultiLabel; fit its base on one class per row"
+            several = getattr(calibrator, "multi_label", False)
+            remedy = "it is for MultiLabel; fit its base on one class per row" if several else "fit or load one"
             raise refuse("a fitted calibrator", type(calibrator).__name__, remedy)
         fitted_names, names = getattr(calibrator, "class_names", ()), self.class_names or ()
         if fitted_names and names and not _classes_agree(fitted_names, names):
@@ -341,10 +342,10 @@ class Predictions(Record):
         if not allow_fit_rows:
             check()
         keeps = calibrator.top_label and not getattr(calibrator, "decision_on_top", False)
-        columns = (self.features or {},) if getattr(calibrator, "needs_features", False) else ()
+        features = (self.features or {},) if getattr(calibrator, "needs_features", False) else ()
         return replace(
             self,
-            logits=calibrator(self.logits, *columns),
+            logits=calibrator(self.logits, *features),
             decision=self.predicted if keeps else self.decision,
             given_probs=None,
             fit_check=check if allow_fit_rows else None,  # what must be measured on other rows can still ask
@@ -364,17 +365,16 @@ def _rows_of(
     """Return scores (N, K) that passed ``check``, and the fields of the record, from what a constructor was given."""
     if labels is not None:
         labels = as_tensor(labels if class_names is None else _codes(labels, class_names), name="labels")
-    fields: Mapping[str, Any] = columns
+    flat: Mapping[str, Any] = columns
     if scores.dim() > 2 or class_dim != 1 or ignore_index is not None:
-        scores, labels, fields = flatten_rows(scores, labels, columns, class_dim=class_dim, ignore_index=ignore_index)
+        scores, labels, flat = flatten_rows(scores, labels, columns, class_dim=class_dim, ignore_index=ignore_index)
     matrix = check(scores)
     if class_names is not None and (isinstance(class_names, str) or len(set(class_names)) != matrix.shape[1]):
         raise refuse(f"{matrix.shape[1]} distinct class_names", shown(class_names), "name each class once, in order")
     if labels is not None:
         labels = check_labels(labels.to(matrix.device), rows=len(matrix), classes=matrix.shape[1])
     names = None if class_names is None else tuple(class_names)
-    checked = checked_columns(matrix, **fields) if fields else {}
-    return matrix, {"labels": labels, "class_names": names, **checked}
+    return matrix, {"labels": labels, "class_names": names, **checked_columns(matrix, **flat)}
 
 
 def _codes(labels: Any, names: Sequence[str]) -> Any:
@@ -399,3 +399,31 @@ def _classes_agree(names: Sequence[str], own: Sequence[str]) -> bool:
 
 def _at(values: Tensor, classes: Tensor) -> Tensor:
     return values.gather(1, classes[:, None])[:, 0]
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Put ``model`` into evaluation mode inside the block, and restore the mode of each of its modules afterwards."""
+    modes = [(part, part.training) for part in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training
+
+
+def outputs_of(model: nn.Module, loader: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Return a model's outputs and the labels of all batches on the CPU, computed in evaluation mode.
+
+    Raises:
+        InputError: If there is no batch.
+    """
+    parameter = next(model.parameters(), None)
+    device = torch.device("cpu") if parameter is None else parameter.device
+    with evaluation_mode(model), torch.no_grad():
+        batches = [(model(inputs.to(device)).cpu(), labels.cpu()) for inputs, labels in loader]
+    if not batches:
+        raise refuse("at least one batch", "an empty loader", "check the data set")
+    outputs, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
+    return outputs, labels

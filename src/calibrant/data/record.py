@@ -68,14 +68,14 @@ class Record(ABC):
         """Return what the repr says of the scores and labels."""
 
     def __post_init__(self) -> None:
-        """Refuse columns that have not one entry per row, which the constructors by kind have checked in full."""
-        scores = self.scores
-        if not isinstance(scores, Tensor) or not scores.is_floating_point() or not scores.dim():
-            raise refuse("floating scores", shown(scores), "make them with from_logits, from_probs or a sibling")
-        columns = self._columns()
-        for name, column in {**columns.pop("features", {}), **columns}.items():
-            if len(column) != len(scores):
-                raise refuse(f"{len(scores)} entries of {name}", str(len(column)), "pass one entry a row")
+        """Refuse columns that have not one entry per row; the constructors by kind check the values."""
+        if not isinstance(self.scores, Tensor) or not self.scores.is_floating_point():
+            remedy = "make them with from_logits, from_probs or a sibling"
+            raise refuse("a floating tensor of scores", shown(self.scores), remedy)
+        columns: dict[str, Any] = {**self._columns(), **(self.features or {})}
+        for name, column in columns.items():
+            if name != "features" and len(column) != len(self):
+                raise refuse(f"{len(self)} entries of {name}", str(len(column)), "pass one entry a row")
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -87,20 +87,14 @@ class Record(ABC):
             rows: A slice, a boolean mask (N,) or row numbers (n,).
 
         Raises:
-            InputError: For a single row's number, a mask of another length, or a number out of range.
+            InputError: For a single row's number.
+            IndexError: For a mask of another length, or a number out of range.
         """
-        if not isinstance(rows, slice) or (rows.step is not None and rows.step < 1):
-            expected, remedy = (
-                f"a slice, a mask of {len(self)} or row numbers in [{-len(self)}, {len(self)})",
-                "pass one",
-            )
-            try:
-                index = np.arange(len(self))[rows.cpu().numpy() if isinstance(rows, Tensor) else rows]
-            except (IndexError, ValueError, TypeError) as error:
-                raise refuse(expected, shown(rows), remedy) from error
+        if not isinstance(rows, slice):
+            index = np.arange(len(self))[rows.cpu().numpy() if isinstance(rows, Tensor) else rows]
             if index.ndim != 1:  # a single number would take the axis of rows away
-                raise refuse(expected, shown(rows), remedy)
-            rows = torch.from_numpy(np.ascontiguousarray(index))
+                raise refuse("a slice, a mask or a list of row numbers", shown(rows), "pass [row] for a single one")
+            rows = torch.from_numpy(index)
         return replace(self, **{name: taken(column, rows) for name, column in self._columns().items()})
 
     @classmethod
@@ -113,20 +107,23 @@ class Record(ABC):
         parts = list(parts)
         if not parts or not all(isinstance(part, cls) for part in parts):
             raise refuse(f"a list of {cls.__name__}, at least one part", shown(parts), "pass the parts as a list")
-        first, held = parts[0], [part._columns() for part in parts]
-        if len({part.scores.shape[1:] for part in parts}) > 1:
-            raise refuse("parts with equally many classes", "different ones", "concatenate predictions of one model")
-        if len({getattr(part, cls.names_alike, None) for part in parts}) > 1:
-            raise refuse(f"the same {cls.names_alike} in all parts", "different ones", "put the columns in one order")
         # what one part lacks is not filled in: a weight of 1, or one group per row, would be a guess
-        for name in sorted({name for one in held for name in one}):
-            if any(name not in one for one in held):
-                raise refuse(f"{name} in all parts or in none", "both", f"drop or add {name}")
-        columns: dict[str, Any] = {}
-        for name in held[0]:
-            values = [one[name] for one in held]
-            columns[name] = joined_features(values) if name == "features" else torch.cat(values)
-        return replace(first, **columns)
+        alike: dict[str, set[Any]] = {
+            "classes": {part.scores.shape[1:] for part in parts},
+            cls.names_alike: {getattr(part, cls.names_alike, None) for part in parts},
+            "columns": {frozenset(part._columns()) for part in parts},
+            "features": {frozenset((name, type(one)) for name, one in (part.features or {}).items()) for part in parts},
+        }
+        for what, found in alike.items():
+            if len(found) > 1:
+                raise refuse(f"the same {what} in all parts", "different ones", f"give all parts the same {what}")
+        held = parts[0]._columns()
+        columns: dict[str, Any] = {
+            name: torch.cat([getattr(part, name) for part in parts]) for name in held.keys() - {"features"}
+        }
+        if "features" in held:
+            columns["features"] = joined_features([part.features or {} for part in parts])
+        return replace(parts[0], **columns)
 
     def _columns(self) -> dict[str, Any]:
         """Return every field that has one entry per row, by name: the tensors, and the features."""
@@ -222,33 +219,29 @@ def flatten_rows(
         ignore_index: None keeps all rows.
 
     Raises:
-        InputError: If the layout has no such axis, or labels have another.
+        InputError: If labels have other axes than the scores.
     """
-    positions = tuple(scores.shape[:1])
-    if scores.dim() > 2 or class_dim != 1:
-        if not -scores.dim() <= class_dim < scores.dim():
-            raise refuse(f"class_dim in [0, {scores.dim()})", str(class_dim), "name the axis that holds the classes")
-        scores = scores.movedim(class_dim, -1)
-        positions = tuple(scores.shape[:-1])
-        if labels is not None and labels.shape != positions:
+    scores = scores.movedim(class_dim, -1)
+    kept: Any = slice(None)
+    positions = tuple(scores.shape[:-1])
+    scores = scores.reshape(-1, scores.shape[-1])
+    if labels is not None:
+        if labels.shape != positions:
             raise refuse(f"labels of shape {positions}", f"{tuple(labels.shape)}", "name the class axis by class_dim")
-        scores, labels = scores.reshape(-1, scores.shape[-1]), None if labels is None else labels.reshape(-1)
-    kept = None
-    if ignore_index is not None and labels is not None and labels.shape == scores.shape[:1]:
+        labels = labels.reshape(-1)
+    if labels is not None and ignore_index is not None:
         mask = labels != ignore_index
         scores, labels, kept = scores[mask], labels[mask], mask.cpu().numpy()
 
     def spread(column: Any, name: str) -> Any:
         if isinstance(column, Mapping):
             return {key: spread(one, f"the feature {key!r}") for key, one in column.items()}
-        if column is None:
-            return None
         array = _array_of(column, name=name)
         if len(positions) > 1:
             array = np.repeat(array, math.prod(positions[1:])) if array.shape == positions[:1] else array.reshape(-1)
-        return array if kept is None or array.shape != kept.shape else array[kept]
+        return array[kept]
 
-    return scores, labels, {name: spread(column, name) for name, column in columns.items()}
+    return scores, labels, {name: spread(one, name) for name, one in columns.items() if one is not None}
 
 
 def check_weights(weights: Any, *, rows: int, device: torch.device | None = None) -> Tensor:
@@ -260,27 +253,14 @@ def check_weights(weights: Any, *, rows: int, device: torch.device | None = None
     wide = as_tensor(weights, name="weights").to(device, torch.float64)
     if wide.shape != (rows,):
         raise refuse(f"weights of shape ({rows},)", f"shape {tuple(wide.shape)}", "pass one weight a row")
-    bad = torch.nonzero(~(torch.isfinite(wide) & (wide >= 0)))
-    if len(bad):
+    if len(bad := torch.nonzero(~(torch.isfinite(wide) & (wide >= 0)))):
         remedy = "leave out rows that must not count, or give them the weight 0"
         raise refuse("finite weights ≥ 0", f"{wide[bad[0]].item():.6g} in row {int(bad[0])}", remedy)
-    require_positive(wide)
     # effective rows and variances divide by Σw², which leaves float64's range long before the weights do
     if rows and not 0 < float(wide.square().sum()) < float("inf"):
-        got = f"{float(wide[wide > 0].min()):.3g} to {float(wide.max()):.3g}"
-        raise refuse("weights between 1e-150 and 1e150", got, "divide them by their mean: their scale does not matter")
+        remedy = "check their column, or divide them by their mean: their scale does not matter"
+        raise refuse("weights that are not all 0, up to 1e150", f"{wide.min():.3g} to {wide.max():.3g}", remedy)
     return wide
-
-
-def require_positive(weights: Tensor | None) -> Tensor | None:
-    """Return weights (N,), or None, if one of them at least is not 0.
-
-    Raises:
-        InputError: If all are 0.
-    """
-    if weights is not None and len(weights) and not bool((weights != 0).any()):
-        raise refuse("a positive weight", f"{len(weights)} weights of 0", "check the column of weights")
-    return weights
 
 
 def fitting_weights(weights: Tensor | None) -> Tensor | None:
@@ -317,8 +297,8 @@ def _array_of(values: Any, *, name: str) -> Any:
     """Return ``values`` as an array; a list of names with anything else in it is refused, which NumPy would call "nan" or "3"."""
     array = as_array(values, name=name)
     if array.dtype.kind in "US" and isinstance(values, list | tuple):
-        odd = [one for one in values if not isinstance(one, str | bytes | list | tuple)]
-        if odd and not isinstance(odd[0], np.ndarray):
+        odd = [one for one in values if not isinstance(one, str | bytes | list | tuple | np.ndarray)]
+        if odd:
             raise refuse(f"{name} as numbers or names", f"names and {shown(odd[0])}", _MISSING)
     return array
 
@@ -333,17 +313,9 @@ def taken(values: Any, rows: Any) -> Any:
 
 
 def joined_features(parts: Sequence[Features]) -> dict[str, Column]:
-    """Return the columns of all parts in order.
-
-    Raises:
-        InputError: If the parts have different columns, or one of numbers in one part and of names in another.
-    """
-    if len({frozenset(part) for part in parts}) > 1:
-        raise refuse("the same features in all parts", f"{sorted(parts[0])} and others", "drop or add columns")
+    """Return the columns of all parts, which have the same ones, in order."""
     joined: dict[str, Column] = {}
     for name in parts[0]:
         columns: list[Any] = [part[name] for part in parts]
-        if len({isinstance(column, Tensor) for column in columns}) > 1:
-            raise refuse(f"the feature {name!r} as numbers or as names", "both", "convert one of them")
         joined[name] = torch.cat(columns) if isinstance(columns[0], Tensor) else np.concatenate(columns)
     return joined

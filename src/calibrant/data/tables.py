@@ -11,8 +11,6 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -144,11 +142,10 @@ class Csv(Table):
             raise FileFormatError(f"{shown(path.name)} has a first line of more than {_LONGEST >> 20} MiB")
         first = line[0].decode()
         self._delimiter = max(",;\t|", key=lambda sign: len(next(csv.reader([first], delimiter=sign))))
-        self._start, self._has_quotes = line.start(), self._content.find(b'"', line.end()) >= 0  # beyond the header
-        _, header = next(self._records())
-        names = self._cut(header.encode("latin-1").decode())
-        super().__init__(shown(path.name), (name.strip() for name in names))
+        self._start = line.start()
+        header = next(self._records())
         self._body = self._start + len(header)
+        super().__init__(shown(path.name), (name.strip() for name in self._cut(header)))
 
     def _load(self, wanted: Mapping[str, Kind]) -> dict[str, Any]:
         """Return columns; numbers with a decimal comma where all have it."""
@@ -164,7 +161,7 @@ class Csv(Table):
                     pa.csv.ReadOptions(
                         use_threads=False, block_size=_LONGEST, column_names=[str(k) for k in range(len(self.names))]
                     ),
-                    pa.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=self._has_quotes),
+                    pa.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=b'"' in self._content),
                     pa.csv.ConvertOptions(
                         include_columns=list(places.values()),
                         column_types={places[name]: types[kind] for name, kind in wanted.items() if kind in types},
@@ -186,30 +183,26 @@ class Csv(Table):
 
     def place(self, row: int) -> str:
         """Return where a row stands: its line."""
-        lines = (line for line, text in self._records() if text.strip("\r\n"))
-        before = self._content.count(b"\n", 0, self._start)
-        return f"line {before + next(islice(lines, row + 1, None))}"
+        line = 1 + self._content.count(b"\n", 0, self._start)
+        for text in self._records():
+            row -= bool(text.strip(b"\r\n"))
+            if row < -1:  # the header was the first
+                break
+            line += text.count(b"\n")
+        return f"line {line}"
 
-    def _records(self) -> Iterator[tuple[int, str]]:
-        """Yield the header, then every record and empty line: the line it begins on, from 1, and its bytes as Latin-1."""
-        file = io.BytesIO(self._content)
-        file.seek(self._start)
-        lines = io.TextIOWrapper(file, "latin-1", newline="")
-        if not self._has_quotes:
-            yield from enumerate(lines, start=1)
-            return
-        taken, begin = list[str](), 1
-
-        def noted() -> Iterator[str]:
-            for text in lines:
-                taken.append(text)
-                yield text
-
-        reader = csv.reader(noted(), delimiter=self._delimiter)
-        for _ in reader:  # quoted cells may hold line ends
-            yield begin, "".join(taken)
-            taken.clear()
-            begin = 1 + reader.line_num
+    def _records(self) -> Iterator[bytes]:
+        """Yield the bytes of the header, then of every record and empty line; line ends within quotes end no record."""
+        taken, quotes, lines = list[bytes](), 0, io.BytesIO(self._content)
+        lines.seek(self._start)
+        for line in lines:
+            taken.append(line)
+            quotes += line.count(b'"')
+            if quotes % 2 == 0:
+                yield b"".join(taken)
+                taken.clear()
+        if taken:
+            yield b"".join(taken)
 
     def write(self, target: Path, columns: Mapping[str, Array]) -> None:
         """Write each record as it came with more cells, or with others in the place of its own."""
@@ -217,39 +210,40 @@ class Csv(Table):
         places = [self.places[name] for name in cells if name in self.places]
         changes = zip(*(column.to_pylist() for name, column in cells.items() if name in self.places), strict=True)
         added = [name for name in cells if name not in self.places]
-        ends = [""] * len(next(iter(cells.values())))
+        ends = [b""] * len(next(iter(cells.values())))
         if added:
-            columns_of_ends = ["", *(cells[name] for name in added), self._delimiter]
-            ends = pa.compute.binary_join_element_wise(*columns_of_ends).to_pylist()
-        ends.insert(0, "".join(self._delimiter + self._quoted(name).encode().decode("latin-1") for name in added))
+            ends_of_rows = pa.compute.binary_join_element_wise("", *(cells[name] for name in added), self._delimiter)
+            ends = ends_of_rows.cast(pa.binary()).to_pylist()
+        ends.insert(0, "".join(self._delimiter + self._quoted(name) for name in added).encode())
         records = 0
         with atomic_write(target) as file:
             file.write(self._content[: self._start])
-            for _, text in self._records():
-                bare = text.rstrip("\r\n")
+            for text in self._records():
+                bare = text.rstrip(b"\r\n")
                 line_end = text[len(bare) :]
                 if bare and records < len(ends):
                     if places and records:
                         kept = [self._quoted(cell) for cell in self._cut(bare)]
                         for place, cell in zip(places, next(changes), strict=True):
                             kept[place] = cell
-                        bare = self._delimiter.join(kept)
+                        bare = self._delimiter.join(kept).encode(errors="surrogateescape")
                     bare += ends[records]
                 records += bool(bare)
-                file.write((bare + line_end).encode("latin-1"))
+                file.write(bare + line_end)
             if records != len(ends):
                 raise FileFormatError(f"{self.name} has quotes within cells, so that rows cannot be told; double them")
 
-    def _cut(self, text: str) -> list[str]:
+    def _cut(self, record: bytes) -> list[str]:
         """Return the cells of a record."""
-        return next(csv.reader(io.StringIO(text, newline=""), delimiter=self._delimiter))
+        text = io.StringIO(record.decode(errors="surrogateescape"), newline="")
+        return next(csv.reader(text, delimiter=self._delimiter))
 
     def _cells(self, values: Array) -> Any:
         """Return the text of cells as an Arrow array."""
         if values.ndim != 1:
             raise InputError("a table of text holds one number per cell; write .parquet or .jsonl")
         if values.dtype.kind != "f":
-            return pa.array([self._quoted(str(one)).encode().decode("latin-1") for one in values.tolist()], pa.string())
+            return pa.array([self._quoted(str(one)) for one in values.tolist()], pa.string())
         text = pa.array(values.astype(np.float64)).cast(pa.string())
         return text if self._sign == "." else pa.compute.replace_substring(text, ".", self._sign)
 
@@ -393,10 +387,7 @@ def _open_tensors(path: Path) -> Table:
 
 def _header_names(text: str | bytes | None) -> list[str] | None:
     """Return the names in the metadata of a file; None where there are none."""
-    with suppress(ValueError, RecursionError):
-        found = json.loads(text or "null")
-        return [str(one) for one in found] if isinstance(found, list) else None
-    return None
+    return None if text is None else [str(one) for one in json.loads(text)]
 
 
 def _open_frame(frame: Any) -> Table:
