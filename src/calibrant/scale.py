@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 
 from calibrant._core.warn import report_progress
-from calibrant._files import as_path, atomic_write, check_folder, check_source, error_boundary, same_file, shown
+from calibrant._files import as_path, atomic_write, check_folder, check_source, check_target, shown, unbroken
 from calibrant.binning import BinTable, EqualWidth
 from calibrant.calibrators import Calibrator
 from calibrant.data.io import CALIBRATED, Part, calibrated_columns, read_contents
@@ -41,8 +42,7 @@ READ_BYTES = 1 << 20  # without a read buffer Arrow loads whole column chunks: 5
 LEVEL = 0.95
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """A row group of a file, the unit that is read at once or sent to a worker."""
 
     path: Path
@@ -60,28 +60,28 @@ class Reader:
         mapped: The user's mapping of columns.
         split: Only rows with this value in the column ``split`` are read; None reads all rows.
         metadata: The metadata of the table.
-        columns: The columns to read.
+        columns: The columns to read; None reads all.
         classes: Number of classes K.
     """
 
     mapped: Mapped
     split: str | None
     metadata: Any
-    columns: tuple[str, ...] = ()
+    columns: Sequence[str] | None = None
     classes: int = 2
 
-    def scan(self, piece: Piece, columns: Sequence[str] | None, *, smaller: int = 1) -> Iterator[Any]:
-        """Yield some or all columns of a row group as Arrow tables, ``smaller`` times smaller than usual."""
+    def scan(self, piece: Piece, *, smaller: int = 1) -> Iterator[Any]:
+        """Yield a row group as Arrow tables, ``smaller`` times smaller than usual."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        wanted = None if columns is None else [*columns, *(["split"] if self.split else [])]
+        wanted = None if self.columns is None else [*self.columns, *(["split"] if self.split else [])]
         rows = max(1, min(BATCH_ROWS, BATCH_BYTES // (4 * self.classes)) // smaller)
         with _open_parquet(piece.path) as file:
             # a data set's scanner would decode a whole row group at once
             found = file.iter_batches(rows, row_groups=[piece.group], columns=wanted)
             while True:
-                with error_boundary("a readable parquet file", f"a broken one: {shown(piece.path)}", "write it again"):
+                with unbroken(piece.path):
                     batch = next(found, None)
                 if batch is None:
                     return
@@ -91,7 +91,7 @@ class Reader:
                     yield table
 
     def part(self, table: Any, place: str, *, labelled: bool | None = None) -> tuple[Part, Predictions]:
-        """Return which columns of an Arrow table hold scores, and its rows as predictions."""
+        """Return where an Arrow table holds scores, and its rows as predictions, without groups and features."""
         names = [name for name in table.column_names if name not in ("groups", "split") and FEATURE not in name]
         contents = read_contents(Arrow(place, names, table.select, self.metadata), self.mapped, labelled=labelled)
         [data] = contents.splits.values()
@@ -100,7 +100,7 @@ class Reader:
     def read(self, piece: Piece) -> Iterator[Predictions]:
         """Yield the rows of positive weight of a row group."""
         start = 0
-        for table in self.scan(piece, self.columns):
+        for table in self.scan(piece):
             data = self.part(table, f"{piece}, from row {start}")[1].counted
             start += table.num_rows
             if len(data):
@@ -113,7 +113,7 @@ class Batches(RowSource):
     Iteration yields ``Predictions``. A calibrator's ``fit`` accepts it in place of data in memory.
 
     Args:
-        files: At least one Parquet file; all have the same columns.
+        files: At least one Parquet file; all have the same columns. They must not change while this object is used.
         mapped: The user's mapping of columns.
         split: Only rows with this value in the column ``split`` are read; None reads all rows.
         on_ray: Whether each row group is a task of a Ray cluster.
@@ -139,56 +139,36 @@ class Batches(RowSource):
 
     def __init__(self, files: Sequence[Path], mapped: Mapped, split: str | None, *, on_ray: bool) -> None:
         self.files, self.on_ray = list(files), on_ray
+        self._steps: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...] = ()
         opened = _metadata_of(files)
         schema = opened[0].schema.to_arrow_schema()
         if (split is None) == ("split" in schema.names):
             got = "no column 'split'" if split else "a column 'split'"
             raise InputError(f"{shown(files[0])} has {got}: {'leave the split out' if split else 'name one by split'}")
         self.grouped, reader = "groups" in schema.names, Reader(mapped, split, schema.metadata)
-        self.pieces, self.count = [], 0
+        self.pieces, self.count = list[Piece](), 0
         for file, metadata in zip(files, opened, strict=True):
             for group in range(metadata.num_row_groups):
                 piece, rows = Piece(file, group), metadata.row_group(group).num_rows
-                rows = sum(table.num_rows for table in reader.scan(piece, [])) if split else rows
+                if split:
+                    rows = sum(table.num_rows for table in replace(reader, columns=()).scan(piece))
                 self.pieces += [piece] * (rows > 0)
                 self.count += rows
-        self.marks = {file: _mark_of(file) for file in self.files}
         if not self.count:
             raise InputError("at least one row of positive weight", "none", "check how the rows were selected")
-        self._first(reader)
-        self.mass = float(self.count)
-        self._stage: Callable[[Predictions], Iterator[Any]] = _batches_of
-        self._steps: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...] = ()
-        if self.weighted:
-            self.count, self.mass = self._over(_itself_alone).total(_count_and_mass)
-
-    def _first(self, reader: Reader) -> None:
-        """Read a few rows to determine the columns to read, the classes and whether there are groups."""
-        asked: list[str] = []
-        table = next(reader.scan(self.pieces[0], None, smaller=512))
-        names = [name for name in table.column_names if name not in ("groups", "split") and FEATURE not in name]
-
-        def select(wanted: list[str] | None) -> Any:
-            asked.extend(wanted or names)
-            return table.select(wanted or names)
-
-        found = read_contents(Arrow(str(self.pieces[0]), names, select, reader.metadata), reader.mapped)
-        [data] = found.splits.values()
+        # a few rows show which columns to read, the classes, and whether there are weights
+        part, data = reader.part(next(reader.scan(self.pieces[0], smaller=512)), str(self.pieces[0]))
         if not isinstance(data, Predictions):
             raise InputError("one class per row", "several labels", "read the file into memory")
         self.classes, self.weighted, self.class_names = data.classes, data.weights is not None, data.class_names
-        self.reader = replace(reader, columns=tuple(dict.fromkeys(asked)), classes=data.classes)
+        self.reader, self.mass = replace(reader, columns=part.needed, classes=data.classes), float(self.count)
+        if self.weighted:
+            self.count, self.mass = self.sum(_count_and_mass)
 
     def __iter__(self) -> Iterator[Predictions]:
         """Yield the rows in order."""
         for piece in self.pieces:
             yield from self.reader.read(piece)
-
-    def _over(self, stage: Callable[[Predictions], Iterator[Any]]) -> "Batches":
-        """Return a source of the results of ``stage`` for the predictions, instead of batches for a fit."""
-        rows = copy.copy(self)
-        rows._stage, rows._steps = stage, ()
-        return rows
 
     def map(self, make: Callable[..., Any], *parameters: Any) -> "Batches":
         """Return a source of ``make(batch, *parameters)``, computed again for each sum."""
@@ -198,24 +178,19 @@ class Batches(RowSource):
 
     def fold(self, work: Callable[..., Any], *parameters: Any) -> Any:
         """Return Σ ``work(batch, *parameters)`` in the order of the batches; None without rows."""
-        job = partial(_sum_of_piece, self.reader, self._stage, self._steps, work, parameters)
-        self._check_files()
-        found = added(one for one in self.run(job, self.pieces) if one is not None)
-        self._check_files()
-        return found
+        return self.sum(partial(_sum_of_batches, self._steps, work, parameters))
 
-    def _check_files(self) -> None:
-        """Raise an error if a file has changed since it was listed, because all sums of a fit must be over the same rows."""
-        for file, mark in self.marks.items():
-            if _mark_of(file) != mark:
-                expected, got = f"{shown(file)} to stay unchanged", "a changed or missing file"
-                raise FileFormatError(expected, got, "run it again when nothing writes to it")
+    def sum(self, work: Callable[[Predictions], Any]) -> Any:
+        """Return Σ ``work(predictions)`` over the rows as they are read; None without rows."""
+        job = partial(_sum_of_piece, self.reader, work)
+        return added(one for one in self.run(job, self.pieces) if one is not None)
 
     def run(self, job: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
         """Yield ``job(item)`` for every item in order, in this process or as tasks of a Ray cluster, and report progress."""
         results = _on_ray(job, items) if self.on_ray else map(job, items)
+        what = "row groups" if isinstance(items[0], Piece) else "files"
         for number, result in enumerate(results, start=1):
-            report_progress(f"{number} of {len(items)} {'files' if isinstance(items[0], tuple) else 'row groups'}")
+            report_progress(f"{number} of {len(items)} {what}")
             yield result
 
 
@@ -224,7 +199,7 @@ def _open_parquet(file: Path) -> Any:
     import pyarrow.parquet
 
     check_source(file)
-    with error_boundary("a readable parquet file", f"a broken or truncated one: {shown(file)}", "write it again"):
+    with unbroken(file):
         return pyarrow.parquet.ParquetFile(
             file, buffer_size=READ_BYTES, pre_buffer=False, page_checksum_verification=True
         )
@@ -242,53 +217,35 @@ def _metadata_of(files: Sequence[Path]) -> list[Any]:
             found.append(opened.metadata)
         if not found[-1].schema.to_arrow_schema().equals(found[0].schema.to_arrow_schema()):
             expected = f"the columns of {files[0].name} in every file of {shown(file.parent)}"
-            raise FileFormatError(
-                expected, f"other columns in {file.name}", "keep the outputs of one model in a folder"
-            )
+            remedy = "keep the outputs of one model in a folder"
+            raise FileFormatError(expected, f"other columns in {file.name}", remedy)
     return found
-
-
-def _mark_of(file: Path) -> tuple[int, ...]:
-    try:
-        found = file.stat()
-    except OSError:
-        return ()
-    # the last one also changes when a program resets the time of modification
-    return found.st_size, found.st_mtime_ns, found.st_ctime_ns
-
-
-def _itself_alone(data: Predictions) -> Iterator[Predictions]:
-    yield data
 
 
 def _count_and_mass(data: Predictions) -> tuple[int, float]:
     return len(data), float(data.row_weights.sum())
 
 
-def _batches_of(data: Predictions) -> Iterator[Batch]:
-    """Yield the batches of a fit."""
-    if data.labels is None:
+def _sum_of_batches(steps: Any, work: Any, parameters: Any, data: Predictions) -> Any:
+    """Return Σ ``work`` over the batches of some rows, each changed by the ``steps`` of ``map``."""
+    if (labels := data.labels) is None:
         raise InputError("a column label to fit on", "none", "add it")
-    yield from Batch(data.logits, data.labels, data.weights).cut()
+
+    def results() -> Iterator[Any]:
+        batch: Any
+        for batch in Batch(data.logits, labels, data.weights).cut():
+            for make, arguments in steps:
+                batch = make(batch, *arguments)
+            yield work(batch, *parameters)
+
+    return added(results())
 
 
-def _apply_calibrator(calibrator: Calibrator | None, data: Predictions) -> Iterator[Predictions]:
-    yield data if calibrator is None else data.calibrated_by(calibrator)
-
-
-def _sum_of_piece(reader: Reader, stage: Any, steps: Any, work: Any, parameters: Any, piece: Piece) -> Any:
+def _sum_of_piece(reader: Reader, work: Any, piece: Piece) -> Any:
     """Return Σ ``work`` over the rows of a row group; None if no row remains."""
-
-    def made() -> Iterator[Any]:
-        for data in reader.read(piece):
-            for one in stage(data):
-                for make, arguments in steps:
-                    one = make(one, *arguments)
-                yield work(one, *parameters)
-
     with torch.no_grad():
         try:
-            return added(made())
+            return added(work(data) for data in reader.read(piece))
         except InputError as error:
             raise error if error.place or shown(piece.path) in str(error) else error.at(str(piece)) from error
 
@@ -298,19 +255,16 @@ def _on_ray(job: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
     ray = _import_ray()
     if not ray.is_initialized():  # at RAY_ADDRESS, or a cluster of this machine
         ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False)
-    task, shared = ray.remote(_call), ray.put(job)
+    call, shared, remaining = ray.remote(_call), ray.put(job), iter(items)
     window = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))  # bounds the results that wait for their turn
-    waiting: deque[Any] = deque()
-    remaining = iter(items)
-    while True:
-        while len(waiting) < window and (item := next(remaining, None)) is not None:
-            waiting.append(task.remote(shared, item))
-        if not waiting:
-            return
+    waiting = deque(call.remote(shared, item) for item in islice(remaining, window))
+    while waiting:
         try:
-            yield ray.get(waiting.popleft())
+            result = ray.get(waiting.popleft())
         except ray.exceptions.RayTaskError as error:  # its text would be the worker's traceback
             raise (error.cause if isinstance(error.cause, CalibrantError) else error) from None
+        waiting.extend(call.remote(shared, item) for item in islice(remaining, 1))
+        yield result
 
 
 def _call(job: Callable[[Any], Any], item: Any) -> Any:
@@ -393,20 +347,17 @@ def _files_of(path: str | os.PathLike[str]) -> list[Path]:
     home = as_path(path)
     files = sorted(home.glob("*.parquet")) if home.is_dir() else [home]
     if not files:
-        inside = ", ".join(sorted({file.parent.name for file in home.glob("*/*.parquet")})[:10])
-        remedy = f"there are some in its folders ({inside}): name one of these" if inside else "check the path"
-        raise FileFormatError("a parquet file or a folder of them", f"none at {shown(path)}", remedy)
+        raise FileFormatError("a parquet file or a folder of them", f"none at {shown(path)}", "check the path")
     return [file.absolute() for file in files]  # a worker may have another working directory
 
 
 def logits_bytes(path: str | os.PathLike[str]) -> int:
-    """Return the size in bytes, as float32, of all numbers in a Parquet file that may be scores; 0 for any other file."""
-    if Path(path).suffix != ".parquet" or not Path(path).is_file():
-        return 0
-    try:
-        [metadata] = _metadata_of([Path(path)])
-    except FileFormatError:  # reading the file later raises the reason
-        return 0
+    """Return the size in bytes, as float32, of all numbers in a Parquet file that may be scores.
+
+    Raises:
+        FileFormatError: If the file is broken.
+    """
+    [metadata] = _metadata_of([Path(path)])
     groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
     columns = [group.column(at) for group in groups for at in range(group.num_columns)]
     return 4 * sum(int(column.num_values) for column in columns if column.physical_type in ("FLOAT", "DOUBLE"))
@@ -453,29 +404,29 @@ def evaluate(
     """
     chosen = tuple(sum_metrics() if metrics is None else metrics)
     uncertain = draws > 0 and not source.grouped
-    rows = source._over(partial(_apply_calibrator, calibrator))
-    states = dict(zip(chosen, rows.total(_states, chosen), strict=True))
+    states = dict(zip(chosen, source.sum(partial(_states, chosen, calibrator)), strict=True))
     # the table does not contain how the classes of a row vary together, so this interval needs a second pass over the rows
-    again = tuple((m, states[m]) for m in chosen if uncertain and isinstance(m, ClasswiseECE) and source.classes > 2)
-    signed: dict[Any, Powers] = (
-        dict(zip([m for m, _ in again], rows.total(_second_look, again), strict=True)) if again else {}
-    )
+    again: dict[Any, BinTable] = {
+        m: states[m] for m in chosen if uncertain and isinstance(m, ClasswiseECE) and source.classes > 2
+    }
+    signed = dict(zip(again, source.sum(partial(_signed_sums, again, calibrator)), strict=True)) if again else {}
     found = Panel()
     for metric in chosen:
         ends = _interval_ends(metric, states[metric], signed.get(metric), draws) if uncertain else (None,) * 4
         low, high, null_high, null_mean = ends
-        found.append(
-            PanelRow(repr(metric), metric.value(states[metric]), low, high, null_high, source.count, null_mean)
-        )
+        value = metric.value(states[metric])
+        found.append(PanelRow(repr(metric), value, low, high, null_high, source.count, null_mean))
     return found
 
 
-def _states(data: Predictions, chosen: Sequence[Any]) -> Any:
-    return tuple(metric.state(data) for metric in chosen)
+def _states(metrics: Sequence[Any], calibrator: Calibrator | None, data: Predictions) -> Any:
+    data = data if calibrator is None else data.calibrated_by(calibrator)
+    return tuple(metric.state(data) for metric in metrics)
 
 
-def _second_look(data: Predictions, asked: Sequence[tuple[ClasswiseECE, BinTable]]) -> Any:
-    return tuple(metric.signed(data, table) for metric, table in asked)
+def _signed_sums(tables: dict[Any, BinTable], calibrator: Calibrator | None, data: Predictions) -> Any:
+    data = data if calibrator is None else data.calibrated_by(calibrator)
+    return tuple(metric.signed(data, table) for metric, table in tables.items())
 
 
 def _interval_ends(metric: Any, state: Any, signed: Powers | None, draws: int) -> tuple[float | None, ...]:
@@ -524,33 +475,33 @@ def apply(calibrator: Calibrator, source: Batches, out: str | os.PathLike[str]) 
     place = as_path(out, name="out").absolute()
     calibrator.check_input(torch.zeros(1, source.classes))  # raises before any work is done
     single = len(source.files) == 1 and place.suffix == ".parquet" and not place.is_dir()
-    if not single:
-        check_folder(out)
+    home = place.parent if single else place
     targets = [place] if single else [place / file.name for file in source.files]
+    check_folder(home)
+    home.mkdir(parents=True, exist_ok=True)
     for file, target in zip(source.files, targets, strict=True):
-        if target.exists() and same_file(file, target):
-            raise InputError("an output other than the input", f"{shown(out)} for both", "choose another output")
-    targets[0].parent.mkdir(parents=True, exist_ok=True)
-    reader = replace(source.reader, split=None)
+        check_target(target, inputs=[file])
+    reader = replace(source.reader, split=None, columns=None)
     list(source.run(partial(_write_rows, calibrator, reader), list(zip(source.files, targets, strict=True))))
     return targets
 
 
 def _write_rows(calibrator: Calibrator, reader: Reader, job: tuple[Path, Path]) -> None:
+    """Write a calibrated copy of a file."""
     import pyarrow.parquet
 
     file, target = job
-    writer, [metadata] = None, _metadata_of([file])
-    pieces = [Piece(file, group) for group in range(metadata.num_row_groups)]
-    with atomic_write(target, inputs=[file]) as written, torch.no_grad():
+    writer = None
+    with atomic_write(target) as written, torch.no_grad():
         try:
-            # the calibrated copy and the writer's buffers are in memory, too
-            for table in (table for piece in pieces for table in reader.scan(piece, None, smaller=4)):
-                table = _with_calibrated(calibrator, reader, table, shown(file))
-                if writer is None:
-                    options = {"use_dictionary": False, "write_page_checksum": True}
-                    writer = pyarrow.parquet.ParquetWriter(written, table.schema, **options)
-                writer.write_table(table)
+            for group in range(_metadata_of([file])[0].num_row_groups):
+                # the calibrated copy and the writer's buffers are in memory, too
+                for table in reader.scan(Piece(file, group), smaller=4):
+                    table = _with_calibrated(calibrator, reader, table, shown(file))
+                    if writer is None:
+                        options = {"use_dictionary": False, "write_page_checksum": True}
+                        writer = pyarrow.parquet.ParquetWriter(written, table.schema, **options)
+                    writer.write_table(table)
         finally:
             if writer is not None:
                 writer.close()
@@ -561,12 +512,10 @@ def _with_calibrated(calibrator: Calibrator, reader: Reader, table: Any, place: 
     part, data = reader.part(table, place, labelled=False)
     # rows that the calibrator was fitted on are allowed: nothing is evaluated here
     for name, values in calibrated_columns(part, data.calibrated_by(calibrator, allow_fit_rows=True)).items():
-        if name in part.columns:
-            table = table.append_column(CALIBRATED + name, as_arrow(values))
-        elif name in table.column_names:
+        if name == "decision" and name in table.column_names:
             table = table.set_column(table.column_names.index(name), name, as_arrow(values))
         else:
-            table = table.append_column(name, as_arrow(values))
+            table = table.append_column(name if name == "decision" else CALIBRATED + name, as_arrow(values))
     return table
 
 
@@ -574,18 +523,9 @@ class RankRows(RowSource):
     """The rows of all ranks of a ``torch.distributed`` group; made by ``on_ranks``."""
 
     def __init__(self, local: RowSource, group: Any) -> None:
-        self.local, self.group = local, group
-        ranks = self._gather((local.count, local.classes, local.weighted, local.mass))
-        if len({rank[1] for rank in ranks}) > 1 or len({rank[2] for rank in ranks if rank[0]}) > 1:
-            raise InputError(
-                "the same number of classes on all ranks, and weights on all or none", f"{ranks}", "pass them"
-            )
-        self.count, self.mass, self.classes = (
-            sum(rank[0] for rank in ranks),
-            sum(rank[3] for rank in ranks),
-            local.classes,
-        )
-        self.weighted, self.device = any(rank[2] for rank in ranks), local.device
+        self.local, self.group, self.classes, self.device = local, group, local.classes, local.device
+        counts, masses, weighted = zip(*self._gather((local.count, local.mass, local.weighted)), strict=True)
+        self.count, self.mass, self.weighted = sum(counts), sum(masses), any(weighted)
 
     def fold(self, work: Callable[..., Any], *parameters: Any) -> Any:
         """Return Σ ``work(batch, *parameters)`` over the batches of all ranks, in order of rank."""

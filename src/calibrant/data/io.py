@@ -66,6 +66,7 @@ class Part:
         spellings: Possible names of the classes; the first are used for display. Empty if the classes have no names.
         stem: The prefix of a split's arrays, such as ``val_``.
         shape: Shape of the scores, once they have been read.
+        needed: The columns that were read.
     """
 
     table: Table
@@ -74,6 +75,7 @@ class Part:
     spellings: Sequence[Sequence[str]] = ()
     stem: str = ""
     shape: tuple[int, ...] = ()
+    needed: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -264,7 +266,8 @@ def _read_part(part: Part, mapped: Mapped, labelled: bool | None, found: Content
     features |= {name.removeprefix(FEATURE): name for name in table.names if name.startswith(FEATURE)}
     wanted: dict[str, Kind] = dict.fromkeys(features.values(), "any")
     wanted |= {**dict.fromkeys(part.columns, "number"), **dict.fromkeys(labels, "number" if several else "text")}
-    held = table.read(wanted | {name: OTHERS[role] for role, name in said.items() if name})
+    wanted |= {name: OTHERS[role] for role, name in said.items() if name}
+    part.needed, held = list(wanted), table.read(wanted)
 
     scores = _scores_in(part, held)
     if part.kind == "probs" and scores.ndim == 2 and not several:
