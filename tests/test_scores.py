@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from tests.theory.scores_for_tests import OwnFocalScore
 
 from calibrant.errors import RangeError
 from calibrant.scores import FocalScore, InverseFocalScore, LogScore, TrueClassScore
@@ -37,40 +38,32 @@ def test_focal_at_certainty(gamma: float, dtype: torch.dtype) -> None:
     assert FocalScore(gamma).slope(log_p, log_p.flip(0)).tolist() == [0.0, 1.0]
 
 
-class Own(TrueClassScore):
-    """Focal γ = 2 in two lines."""
-
-    def value(self, log_p: torch.Tensor, log_not_p: torch.Tensor) -> torch.Tensor:
-        return -torch.exp(2 * log_not_p) * log_p
-
-
 def test_a_users_score_is_right_in_float32_where_its_slope_underflows_there() -> None:
     log_p, log_not_p = torch.tensor([-math.exp(-60.0)]), torch.tensor([-60.0])
     expected = FocalScore(2.0).log_slope(log_p, log_not_p)
-    torch.testing.assert_close(Own().log_slope(log_p, log_not_p), expected)
-    assert Own().slope(log_p, log_not_p).dtype == torch.float32
+    torch.testing.assert_close(OwnFocalScore().log_slope(log_p, log_not_p), expected)
+    assert OwnFocalScore().slope(log_p, log_not_p).dtype == torch.float32
     # one that underflows in float64, too, counts as the smallest normal number
-    lost = Own().log_slope(torch.tensor([-1e-200], dtype=torch.float64), torch.tensor([-460.0], dtype=torch.float64))
+    lost = OwnFocalScore().log_slope(
+        torch.tensor([-1e-200], dtype=torch.float64), torch.tensor([-460.0], dtype=torch.float64)
+    )
     assert lost.item() == pytest.approx(math.log(torch.finfo(torch.float64).tiny))
 
 
 def test_a_users_slope_is_differentiable() -> None:
     log_p = torch.tensor([-0.3, -1.0, -5.0], dtype=torch.float64, requires_grad=True)
-    function = lambda u: Own().log_slope(u, torch.log1p(-torch.exp(u)))  # noqa: E731
+    function = lambda u: OwnFocalScore().log_slope(u, torch.log1p(-torch.exp(u)))  # noqa: E731
     assert torch.autograd.gradcheck(function, (log_p,))
     (own,) = torch.autograd.grad(function(log_p).sum(), log_p)
     (given,) = torch.autograd.grad(FocalScore(2.0).log_slope(log_p, torch.log1p(-torch.exp(log_p))).sum(), log_p)
     torch.testing.assert_close(own, given)
 
 
-class OwnSlope(Own):
-    """Its slope too, in closed form."""
-
-    def slope(self, log_p: torch.Tensor, log_not_p: torch.Tensor) -> torch.Tensor:
-        return FocalScore(2.0).slope(log_p, log_not_p)
-
-
 def test_the_log_slope_is_that_of_the_slope_given() -> None:
+    class OwnSlope(OwnFocalScore):
+        def slope(self, log_p: torch.Tensor, log_not_p: torch.Tensor) -> torch.Tensor:
+            return FocalScore(2.0).slope(log_p, log_not_p)
+
     torch.testing.assert_close(OwnSlope().log_slope(LOG_P, LOG_NOT_P), FocalScore(2.0).log_slope(LOG_P, LOG_NOT_P))
     assert OwnSlope().log_slope(LOG_P.float(), LOG_NOT_P.float()).dtype == torch.float32
 

@@ -44,7 +44,6 @@ def test_it_keeps_the_contract_that_others_are_held_to(name: str) -> None:
 def test_a_loss_of_a_third_party_keeps_the_contract() -> None:
     check_loss(PolyLoss())
     check_loss(PolyLoss(reduction="none"))
-    check_loss(LogitVariance(0.1))
 
 
 class PolyLoss(losses.RowLoss):
@@ -55,13 +54,6 @@ class PolyLoss(losses.RowLoss):
             logits.to(torch.promote_types(logits.dtype, torch.float32)), labels, reduction="none"
         )
         return nll + 1 - torch.exp(-nll)
-
-
-class LogitVariance(losses.RowPenalty):
-    """Cross-entropy plus the variance of the logits."""
-
-    def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return logits.to(torch.promote_types(logits.dtype, torch.float32)).var(dim=1)
 
 
 def test_its_configuration_makes_it_again(name: str) -> None:
