@@ -182,6 +182,10 @@ def test_nested_penalties_share_one_gradient_and_may_be_followed_twice() -> None
     doubled = 2 * inner  # not a leaf: its gradient goes on
     (grad,) = torch.autograd.grad(loss(doubled / 2, y), inner)
     assert (grad - expected).abs().max() <= 2e-6 * expected.abs().max()
+    # terms of logits that no loss has prepared, as in a loss of one's own
+    (grad,) = torch.autograd.grad(losses.CrossEntropyLoss().rows(2 * inner, y).mean(), inner)
+    (right,) = torch.autograd.grad(F.cross_entropy(2 * inner, y), inner)
+    assert torch.allclose(grad, right, atol=1e-7)
 
 
 def test_weighted_refuses_terms_that_do_not_fit() -> None:
