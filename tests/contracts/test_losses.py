@@ -83,7 +83,7 @@ def test_a_loss_that_breaks_the_contract_is_found(fault: str) -> None:
         check_loss(Broken())
 
 
-def test_one_row_may_come_without_its_axis_and_none_is_nan_as_in_torch(name: str) -> None:
+def test_one_row_needs_no_axis_and_no_row_is_nan_as_in_torch(name: str) -> None:
     logits, labels = sample(1, CLASSES)
     loss, ignored = make(name), torch.full_like(labels, -100)
     assert torch.allclose(loss(logits[0], labels[0]), loss(logits, labels))
@@ -97,7 +97,7 @@ def test_one_row_may_come_without_its_axis_and_none_is_nan_as_in_torch(name: str
         assert torch.equal(rows(logits, ignored), torch.zeros(1))
 
 
-def test_class_weights_multiply_the_true_class_term_and_divide_the_mean(name: str) -> None:
+def test_class_weights_multiply_terms_and_divide_the_mean(name: str) -> None:
     logits, labels = sample(12, CLASSES)
     weight = torch.tensor([0.5, 1.0, 2.0, 0.0, 3.0])
     loss, again = make(name, weight=weight), make(name, weight=torch.ones(CLASSES))
@@ -241,7 +241,7 @@ def test_it_works_without_gradients_and_on_non_contiguous_logits(name: str) -> N
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "Weighted"])  # its terms have them
-def test_the_three_common_arguments_are_keywords_with_torchs_defaults(name: str) -> None:
+def test_the_common_arguments_are_keywords_as_in_torch(name: str) -> None:
     parameters = parameters_of(getattr(losses, name))
     for argument, default in {"reduction": "mean", "weight": None, "ignore_index": -100}.items():
         assert parameters[argument].kind is inspect.Parameter.KEYWORD_ONLY

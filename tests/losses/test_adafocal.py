@@ -1,15 +1,14 @@
-"""AdaFocal: the update rule, the recorded training on digits, resuming, several processes, and the warning."""
+"""AdaFocal: the update rule, the recorded training on digits, resuming, and several processes."""
 
-import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, distributed, multiprocessing
 
 from calibrant import Predictions, losses
+from calibrant.losses import adafocal
 
 RECORD = Path(__file__).parent.parent / "fixtures" / "adafocal_digits.npz"
 
@@ -59,7 +58,7 @@ def test_stored_look_up_and_loss(vectors: dict[str, dict[str, Any]]) -> None:
         assert np.isclose(value.item(), expected, rtol=entry["tolerance"]["rel"])
 
 
-def test_updates_follow_the_formula_and_resume_from_a_stored_state(record: dict[str, np.ndarray]) -> None:
+def test_updates_follow_the_formula_and_resume(record: dict[str, np.ndarray]) -> None:
     gammas, edges = followed(record["logits"], record["labels"], rate=4.0, bins=10)
     assert (np.diff(np.sign(gammas), axis=0) != 0).any()  # bins that switch,
     assert {20.0, -2.0} <= set(np.ravel(gammas))  # and bins that are clipped
@@ -84,30 +83,18 @@ def test_an_empty_bin_keeps_its_gamma() -> None:
     assert int(loss.updates) == 1
 
 
-def shard(rank: int, world: int, address: str, logits: Tensor, labels: Tensor, results: str) -> None:
-    """Update in one of several processes with a part of the validation data."""
-    distributed.init_process_group(
-        "gloo", init_method=address, rank=rank, world_size=world, timeout=datetime.timedelta(seconds=60)
-    )
-    loss = losses.AdaFocalLoss(4, 2.0)
-    bounds = [0, len(labels) // 3, len(labels)]  # parts of different sizes
-    part = slice(bounds[rank], bounds[rank + 1])
-    loss.update(Predictions.from_logits(logits[part], labels[part]))
-    torch.save(loss.state_dict(), f"{results}/{rank}.pt")
-    distributed.destroy_process_group()
-
-
-@pytest.mark.slow
-def test_all_processes_update_from_the_statistics_of_all(tmp_path: Path, record: dict[str, np.ndarray]) -> None:
-    logits, labels = torch.tensor(record["logits"][3]), torch.tensor(record["labels"])
-    alone = losses.AdaFocalLoss(4, 2.0)
-    alone.update(Predictions.from_logits(logits, labels))
-    address = f"file://{tmp_path}/rendezvous"
-    multiprocessing.spawn(shard, (2, address, logits, labels, str(tmp_path)), nprocs=2)
-    for rank in range(2):
-        state = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
-        for name, value in alone.state_dict().items():
-            assert torch.equal(state[name], value), (rank, name)
+def test_all_processes_update_from_the_rows_of_all(
+    record: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # that each process gets all parts: tests/adapters, in two processes
+    data = Predictions.from_logits(record["logits"][3], record["labels"])
+    parts = [(part.confidence, part.correct.double()) for part in (data[: len(data) // 3], data[len(data) // 3 :])]
+    alone, shared = losses.AdaFocalLoss(4, 2.0), losses.AdaFocalLoss(4, 2.0)
+    alone.update(data)
+    monkeypatch.setattr(adafocal, "of_all_processes", lambda part: parts)
+    shared.update(data[: len(data) // 3])
+    for name, value in alone.state_dict().items():
+        assert torch.equal(shared.state_dict()[name], value), name
 
 
 def test_half_precision_of_the_model_does_not_round_gamma() -> None:

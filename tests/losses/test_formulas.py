@@ -35,7 +35,7 @@ def test_norms_entropy_and_margins() -> None:
         assert torch.allclose(loss(z, y), value, rtol=1e-12), loss
 
 
-def test_negative_smoothing_and_norms_are_what_the_formula_says_under_a_warning() -> None:
+def test_negative_smoothing_and_norms_follow_the_formula_and_warn() -> None:
     z, y = sample()
     log_p = torch.log_softmax(z, 1)
     with pytest.warns(UsageWarning, match=r"expected smoothing ≥ 0, got -0\.2"):
@@ -164,7 +164,7 @@ def test_cross_entropies_of_rows_made_elsewhere() -> None:
         torch.testing.assert_close(*slopes, rtol=1e-9, atol=1e-12)
 
 
-def test_nested_penalties_share_one_gradient_and_may_be_followed_twice() -> None:
+def test_nested_penalties_share_one_gradient() -> None:
     z, y = sample(70, 1000)
     loss = losses.MDCALoss(
         50.0,

@@ -44,7 +44,7 @@ def test_focal_values_and_gradients(vectors: Vectors, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SATURATED)
-def test_focal_loss_of_a_saturated_right_sample_is_0_with_gradient_0(vectors: Vectors, name: str) -> None:
+def test_focal_loss_of_a_saturated_right_sample_is_flat_at_0(vectors: Vectors, name: str) -> None:
     given = vectors[name]["inputs"]
     loss = losses.FocalLoss(given["gamma"], reduction="none")
     terms, grad = value_and_gradient(loss, given["logits"], given["target"], torch.float32)
