@@ -209,7 +209,7 @@ def _subgroups(population: Population, n: int, seed: int) -> Outcome:
     data = population.calibrated.draw(n, seed)
     rng = np.random.default_rng([seed, n])
     features = {"even": rng.integers(4, size=n), "skewed": rng.geometric(0.4, size=n).clip(max=6)}
-    found = subgroups(data, features, draws=2000, seed=seed)
+    found = subgroups(data, features)
     return {"shown": float(bool(found.rows)), "broken": float(found.p_value < 0.05)}
 
 

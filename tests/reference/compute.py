@@ -281,7 +281,7 @@ def metric_entries() -> Iterator[Entry]:
     labels = population("labels")
     yield (
         "labels",
-        lambda: {"panel": evaluate.multilabel_panel(labels, draws=200), "table": evaluate.label_table(labels)},
+        lambda: {"panel": evaluate.multilabel_panel(labels), "table": evaluate.label_table(labels)},
     )
     data, far = example("cifar10", "test", 500), population("weights").logits
     ood = Predictions.from_logits(torch.cat([far, far, far], dim=1)[:, :10] / 3)
@@ -401,7 +401,7 @@ def evaluation_entries() -> Iterator[Entry]:
     logits, labels, rng = drawn(900, 3, seed=30)
     columns = {"site": np.array(["a", "b", "c"])[rng.randint(0, 3, size=900)], "old": rng.randint(0, 2, size=900)}
     data = Predictions.from_logits(logits, labels, features=columns)
-    yield "evaluate/subgroups", lambda: evaluate.subgroups(data, ["site", "old"], depth=2, draws=500)
+    yield "evaluate/subgroups", lambda: evaluate.subgroups(data, ["site", "old"], depth=2)
     limits = {"ece": 0.1, "error": 0.2, "brier": 0.4}
     yield "operate/check", lambda: check(b, maximum=limits, minimum={"accuracy": 0.8}).plain()
     yield "operate/check-worse", lambda: check(b, no_worse={"nll": 0.01, "accuracy": 0.01}, baseline=a).plain()

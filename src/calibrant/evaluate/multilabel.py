@@ -14,20 +14,19 @@ from torch.nn import functional as F
 
 from calibrant._core.check import refuse
 from calibrant._core.warn import warn_user
-from calibrant.binning import EqualWidth
 from calibrant.data.multilabel import MultiLabel
 from calibrant.errors import NoIntervalError, ZeroProbabilityWarning
 from calibrant.evaluate.panel import Panel, PanelRow
-from calibrant.evaluate.subgroups import Subgroups, by_evidence, figures_of, subgroups
+from calibrant.evaluate.subgroups import Subgroups, with_tests
 from calibrant.metrics import ECE
 from calibrant.statistics import interval, null_band
+from calibrant.statistics.design import require_groups
 from calibrant.statistics.means import Interval, mean_interval
-from calibrant.statistics.paired import holm
 
 _MIN_UNITS = 10  # rows, or groups, with a positive and with a negative label, as for every interval
 
 
-def multilabel_panel(predictions: MultiLabel, *, draws: int = 1000, seed: int = 0, level: float = 0.95) -> Panel:
+def multilabel_panel(predictions: MultiLabel, *, uncertainty: bool = True, level: float = 0.95) -> Panel:
     """Return NLL, Brier score, bias and ECE of several labels per row, pooled (micro) and averaged over labels (macro).
 
     NLL is in nats; the Brier score is (p − y)², from 0 to 1; the bias is mean probability − frequency; the ECE has 15 bins of equal
@@ -37,8 +36,7 @@ def multilabel_panel(predictions: MultiLabel, *, draws: int = 1000, seed: int = 
 
     Args:
         predictions: Labelled predictions of several labels per row.
-        draws: Number of simulations ≥ 2 for the interval of the pooled ECE; 0 leaves out all intervals.
-        seed: Seed of the simulation; the same seed gives the same numbers.
+        uncertainty: Whether to compute intervals.
         level: Coverage of the intervals, in (0, 1).
 
     Returns:
@@ -55,7 +53,7 @@ def multilabel_panel(predictions: MultiLabel, *, draws: int = 1000, seed: int = 
         [('Bias', 'pooled', 0.05), ('Bias', 'macro', 0.05)]
     """
     data = _require_known(predictions)
-    none = _few_events(data) if draws else "left out"
+    none = _few_events(data) if uncertainty else "left out"
     rows, labels = Panel(), [data.label(k) for k in range(len(data.names))]
 
     def add(
@@ -102,7 +100,7 @@ def multilabel_panel(predictions: MultiLabel, *, draws: int = 1000, seed: int = 
     add("ECE", "pooled", ECE()(every), ends)
     # the mean of a sum does not depend on how rows or labels go together
     null = np.mean([null_band(ECE(), replace(pairs, groups=None)).estimate for pairs in labels])
-    why = "more bins than an interval is known for" if draws else "left out"
+    why = "more bins than an interval is known for" if uncertainty else "left out"
     add("ECE", "macro", float(np.mean([ECE()(pairs) for pairs in labels])), why, null_mean=float(null))
     return rows
 
@@ -143,7 +141,7 @@ def _few_events(data: MultiLabel) -> str:
     return ""
 
 
-def label_table(predictions: MultiLabel, *, minimum: int = 100, seed: int = 0, level: float = 0.95) -> Subgroups:
+def label_table(predictions: MultiLabel, *, minimum: int = 100, level: float = 0.95) -> Subgroups:
     """Return the calibration of every label, with one test for the worst of them.
 
     Each label is tested as ``subgroups`` tests a group: its gap, and the gaps of its bins. Holm's method adjusts the p-values for
@@ -152,7 +150,6 @@ def label_table(predictions: MultiLabel, *, minimum: int = 100, seed: int = 0, l
     Args:
         predictions: Labelled predictions of several labels per row; groups and weights are used.
         minimum: Smallest number of rows of a tested label, ≥ 1; labels with fewer than 5 expected events are not tested either.
-        seed: Seed of the simulation; the same seed gives the same numbers.
         level: Coverage of the intervals, in (0, 1).
 
     Raises:
@@ -170,19 +167,6 @@ def label_table(predictions: MultiLabel, *, minimum: int = 100, seed: int = 0, l
         Holm 1979.
     """
     data = _require_known(predictions)
-    rows, tested = [], []
-    for name in data.names:
-        pairs = data.label(name)
-        found = subgroups(
-            pairs, {"label": ["all"] * len(pairs)}, minimum=minimum, draws=100, seed=seed, level=level
-        ).rows
-        if found:
-            tested.append(replace(found[0], name=name, columns=(), all_low=math.nan, all_high=math.nan))
-        else:
-            table = EqualWidth(15).table(pairs.p, pairs.y, weight=pairs.weights)
-            rows.append(figures_of(name, table, n=len(pairs), positives=int(pairs.y.sum())))
-    adjusted = holm([row.p_adjusted for row in tested if row.p_adjusted is not None])
-    rows += [replace(row, p_adjusted=p) for row, p in zip(tested, adjusted, strict=True)]
-    return Subgroups(
-        rows=tuple(sorted(rows, key=by_evidence)), p_value=min(adjusted, default=1.0), level=level, unit="label"
-    )
+    require_groups(data.groups, what="labels")
+    parts = [(name, (), data.label(name)) for name in data.names]
+    return Subgroups(rows=tuple(with_tests(parts, minimum=minimum, level=level)), level=level, unit="label")

@@ -1,37 +1,28 @@
 """Tests whether a model is calibrated for every group of rows: the gap of each group, and one test of the worst.
 
-A group's figures are computed from its bin table. Groups overlap, so their largest gap is compared with the maximum of normal
-variables that have the same correlations.
+The p-values are corrected for the number of groups by Holm's method, which holds however the groups overlap.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from calibrant._core.check import check_count, check_number
 from calibrant._core.notebook import to_html
-from calibrant.binning import BinTable, EqualWidth
+from calibrant.binning import EqualMass
 from calibrant.data.checks import Data, require_rows
 from calibrant.data.pairs import Pairs, are_events
 from calibrant.data.record import taken
-from calibrant.errors import NoIntervalError
 from calibrant.evaluate.partitions import Names, feature_columns, groups_of
 from calibrant.metrics import ECE
-from calibrant.statistics import interval
 from calibrant.statistics.design import Design, require_groups
-from calibrant.statistics.means import normal_quantile, skewed_ends
-from calibrant.statistics.paired import shown_p
+from calibrant.statistics.means import skewed_ends
+from calibrant.statistics.paired import holm, shown_p
 
-Floats = NDArray[np.float64]
-
-_BINS = EqualWidth(15)
 # Largest skewness times quantile that the interval of a gap is corrected for: Hall's transformation of a larger one makes the
 # interval much longer than coverage needs.
 _MAX_SKEW = 0.6
@@ -39,7 +30,7 @@ _MAX_SKEW = 0.6
 _OF_GAP, _OF_SHAPE = 0.8, 0.2
 _MIN_EVENTS = 5.0  # effective Σ p (1 − p) of a group, or of bins put together, below which a gap is far from normal
 _MIN_CLUSTERS = 10.0  # effective number of them in a group
-_INFINITE = 40.0  # |z| beyond 38 has p = 0
+_MOST_CELLS = 15  # of the test of the bins within a group
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,15 +47,13 @@ class Subgroup:
         gap: confidence − rate, the calibration in the large; positive if the model is over-confident.
         low: Lower end of the gap's interval, for this group only.
         high: Upper end of this interval.
-        all_low: Lower end of an interval that holds for all groups at once; NaN for labels.
+        all_low: Lower end of an interval that holds for all groups at once (Bonferroni).
         all_high: Upper end of this interval; NaN for labels.
         ece: Calibration error within the group, in 15 bins of equal width.
-        ece_low: Lower end of its confidence interval, or None if no interval with the nominal coverage is known.
-        ece_high: Upper end, or None.
         p: Two-sided p-value of the gap if the group is calibrated.
         p_adjusted: The p-value adjusted for the number of groups: for a calibrated model, the probability that any group is
             below 0.05 is at most 5 %. It is the smaller of two: that of the gap, which gets four fifths of the level, and that
-            of the bins within the group, which gets one fifth.
+            of the bins within the group, which gets one fifth. Rows in clusters have no test of the bins.
         evidence: Which of the two is smaller: "gap", or "shape" if bins are off although the mean may be correct.
     """
 
@@ -80,8 +69,6 @@ class Subgroup:
     all_low: float = math.nan
     all_high: float = math.nan
     ece: float
-    ece_low: float | None = None
-    ece_high: float | None = None
     p: float | None = None
     p_adjusted: float | None = None
     evidence: Literal["gap", "shape"] = "gap"
@@ -99,7 +86,6 @@ class Subgroups:
 
     Args:
         rows: One row per group, with the strongest evidence first; untested labels come last.
-        p_value: The adjusted p-value of the worst group.
         level: Coverage of the intervals, in (0, 1).
         event: The event whose probability is evaluated.
         left_out: Number of groups with too few rows or expected events.
@@ -111,7 +97,6 @@ class Subgroups:
     """
 
     rows: tuple[Subgroup, ...]
-    p_value: float = 1.0
     level: float = 0.95
     event: str = ""
     left_out: int = 0
@@ -123,6 +108,11 @@ class Subgroups:
     def tested(self) -> tuple[Subgroup, ...]:
         """The groups that were tested."""
         return tuple(row for row in self.rows if row.p_adjusted is not None)
+
+    @property
+    def p_value(self) -> float:
+        """The adjusted p-value of the worst group; 1 without a tested one."""
+        return min((row.p_adjusted for row in self.rows if row.p_adjusted is not None), default=1.0)
 
     @property
     def verdict(self) -> str:
@@ -157,17 +147,14 @@ def subgroups(
     depth: int = 1,
     minimum: int = 100,
     bins: int = 4,
-    draws: int = 10_000,
-    seed: int = 0,
     level: float = 0.95,
 ) -> Subgroups:
     """Return the calibration of every group of rows, with one test for the worst of them.
 
     Each group has two tests: of its gap, and of the gaps of its bins, which can be off although the mean is correct. The first
-    statistic is the gap divided by its standard error for a calibrated model, corrected for skewness (Cornish & Fisher). The
-    largest over all groups is compared with the largest of simulated normal statistics that have the covariances of the
-    overlapping groups. The second statistic is the sum of squared standardised gaps of the bins; its p-value is multiplied by the
-    number of groups (Bonferroni). The probability of a false alarm is at most 1 − ``level``, however many groups there are.
+    statistic is the gap divided by its standard error for a calibrated model, corrected for skewness (Cornish & Fisher), the
+    second the sum of squared standardised gaps of the bins (Hosmer & Lemeshow). The p-values are corrected for the number of
+    groups: the probability of a false alarm is at most 1 − ``level``, however many groups there are and however they overlap.
 
     Rows of one cluster (``groups``) count as dependent, and weights are used. The intervals of gaps are corrected for skewness
     (Hall), except with weights. The event is the second of two classes; for more classes, that the decision is correct; for
@@ -181,8 +168,6 @@ def subgroups(
         minimum: Smallest number of rows of a group, ≥ 1. Groups with fewer rows, fewer than 5 expected events, or effectively
             fewer than ten clusters are left out.
         bins: Number of quantile bins of a column of numbers, ≥ 1.
-        draws: Number of simulated sets of statistics.
-        seed: Seed of the simulation; the same seed gives the same numbers.
         level: Coverage of the intervals, in (0, 1).
 
     Returns:
@@ -200,45 +185,23 @@ def subgroups(
         ('site = b', 0.25, True)
 
     References:
-        Westfall & Young 1993 (the maximum statistic); Hébert-Johnson et al. 2018; Cornish & Fisher 1938; Hall 1992, Eq. 2.5
-        (intervals).
+        Holm 1979; Hébert-Johnson et al. 2018; Cornish & Fisher 1938; Hosmer & Lemeshow 1980; Hall 1992, Eq. 2.5 (intervals).
     """
-    for name, count, low in (("depth", depth, 1), ("minimum", minimum, 1), ("bins", bins, 2), ("draws", draws, 100)):
+    for name, count, low in (("depth", depth, 1), ("minimum", minimum, 1), ("bins", bins, 2)):
         check_count(count, name=name, low=low)
     check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
     kept = predictions.row_weights > 0
     columns = taken(feature_columns(predictions, features), kept.cpu())  # rows of weight 0 are in no group
     pairs, event = _pairs_and_event(require_rows(predictions, what="subgroups"))
     require_groups(pairs.groups, what="subgroups")
-    parts = groups_of(columns, depth=depth, bins=bins, weights=pairs.weights)
-    known = [_Group(names, rows, pairs) for names, rows in parts]
-    groups = [one for one in known if len(one.rows) >= minimum and one.enough]
-    if not groups:
-        return Subgroups(rows=(), event=event, left_out=len(known), level=level)
-    covariance = _covariance(groups, pairs)
-    largest = _largest_drawn(covariance, draws=draws, seed=seed)
-    found = [
-        _subgroup(one, variance, largest, count=len(groups), level=level)
-        for one, variance in zip(groups, np.diag(covariance).tolist(), strict=True)
-    ]
-    ranked = sorted(found, key=by_evidence)
-    left_out = len(known) - len(groups)
-    return Subgroups(
-        rows=tuple(ranked), event=event, p_value=ranked[0].p_adjusted or 0.0, left_out=left_out, level=level
+    parts = [(names, pairs[torch.from_numpy(rows)]) for names, rows in groups_of(columns, depth=depth, bins=bins)]
+    found = with_tests(
+        [(" and ".join(f"{column} = {value}" for column, value in names), names, part) for names, part in parts],
+        minimum=minimum,
+        level=level,
     )
-
-
-def by_evidence(row: Subgroup) -> tuple[bool, float, float, float]:
-    """Return the key that sorts the strongest evidence first; what was not tested has none."""
-    p_adjusted, p = (math.inf if p is None else p for p in (row.p_adjusted, row.p))
-    return row.p_adjusted is None, p_adjusted, p, -abs(row.gap)
-
-
-def figures_of(name: str, table: BinTable, *, n: int, positives: int) -> Subgroup:
-    """Return the figures of ``n`` rows with this bin table, without a test."""
-    p, y = float(table.sum_p.sum()) / table.total, float(table.sum_y.sum()) / table.total
-    gap = float((table.sum_p - table.sum_y).sum()) / table.total
-    return Subgroup(name=name, n=n, positives=positives, confidence=p, rate=y, gap=gap, ece=table.error())
+    rows = tuple(row for row in found if row.p is not None)
+    return Subgroups(rows=rows, event=event, left_out=len(found) - len(rows), level=level)
 
 
 def _pairs_and_event(data: Data) -> tuple[Pairs, str]:
@@ -253,200 +216,99 @@ def _pairs_and_event(data: Data) -> tuple[Pairs, str]:
     return Pairs(pairs.p.cpu(), pairs.y.cpu(), groups=groups, weights=weights), event
 
 
-class _Group:
-    """One group: its rows and their sums; variances are those of a calibrated model, in shares of the group's own mass.
+def with_tests(parts: Sequence[tuple[str, Names, Pairs]], *, minimum: int, level: float) -> list[Subgroup]:
+    """Return the figures of each part of the rows, which has a name and columns, with the strongest evidence first.
 
-    Args:
-        names: What its rows have in common.
-        rows: (n,) where they are.
-        pairs: All rows, on the CPU.
-
-    Attributes:
-        share: (n,) the rows' weights, normalised to sum to 1.
-        table: Its bins.
-        expected: (B,) n p (1 − p) of each bin, n being the rows of equal weight that its own are worth.
-        cells: (B,) number of the cell of each bin: neighbours are put together until they expect ``_MIN_EVENTS``.
-        codes: (U,) its clusters; empty without.
-        units: (U, cells) sums over its clusters, centred and scaled so that their squares add up to the variance; None of independent
-            rows, whose variance is known if calibrated.
-        degrees: Of freedom of that variance.
+    Parts of fewer than ``minimum`` rows, or of too few expected events or clusters, are not tested and come last.
     """
+    rows = [_figures(*part) for part in parts]
+    large = [at for at, (*_, pairs) in enumerate(parts) if len(pairs) >= minimum and _is_testable(pairs)]
+    found = [_with_test(rows[at], parts[at][2], count=len(large), level=level) for at in large]
+    adjusted = holm([row.p_adjusted for row in found if row.p_adjusted is not None])
+    for at, row, p_adjusted in zip(large, found, adjusted, strict=True):
+        rows[at] = replace(row, p_adjusted=p_adjusted)
+    return sorted(rows, key=lambda row: (row.p is None, row.p_adjusted or 0.0, row.p or 0.0, -abs(row.gap)))
 
-    def __init__(self, names: Names, rows: NDArray[np.int64], pairs: Pairs) -> None:
-        self.names, self.rows, self.pairs = names, rows, pairs[torch.from_numpy(rows)]
-        part, index = self.pairs, _BINS.assign(self.pairs.p)
-        self.table = table = BinTable.from_pairs(index, part.p, part.y, bins=_BINS.bins, weight=part.weights)
-        self.expected = (table.effective * table.noise / torch.where(table.count > 0, table.squares[0], 1)).numpy()
-        self.cells = _cell_of_bin(self.expected)
-        design = Design.of(part.p, groups=part.groups, weight=part.weights)
-        self.share = design.share.numpy()
-        self.enough = float(self.expected.sum()) >= _MIN_EVENTS
-        self.codes, self.units = np.zeros(0, dtype=np.int64), None
-        if part.groups is not None:
-            self.codes = part.groups.unique().numpy()
-            count = int(self.cells[-1]) + 1
-            cell = torch.from_numpy(self.cells)[index]
-            self.units = design.sums(count, [(slice(None), cell, part.p - part.y)]).numpy()
-            self.degrees = design.clusters.degrees
-            self.enough &= design.clusters.effective >= _MIN_CLUSTERS
 
-    @property
-    def gap(self) -> float:
-        """Mean probability minus frequency."""
-        return float((self.table.sum_p - self.table.sum_y).sum()) / self.table.total
+def _figures(name: str, columns: Names, pairs: Pairs) -> Subgroup:
+    """Return the figures of rows without a test."""
+    weight = pairs.row_weights
+    p, y = (float(weight @ one / weight.sum()) for one in (pairs.p, pairs.y))
+    happened = int(pairs.y.sum())
+    return Subgroup(
+        name=name, columns=columns, n=len(pairs), positives=happened, confidence=p, rate=y, gap=p - y, ece=ECE()(pairs)
+    )
 
-    @cached_property
-    def noise(self) -> Floats:
-        """(B,) variance of each bin's part of the gap, of independent rows."""
-        return np.asarray(self.table.noise.numpy() / self.table.total**2)
 
-    def shape_p(self) -> float:
-        """Return the p-value of Σ z² over its cells: whether bins of the group are off, though its mean may be right.
+def _expected_events(pairs: Pairs) -> float:
+    """Return Σ p (1 − p) over as many rows of equal weight as those of ``pairs`` are worth."""
+    counted = pairs.row_weights.square()
+    return pairs.effective_count * float(counted @ (pairs.p * (1 - pairs.p)) / counted.sum())
 
-        z are the cells' gaps over their standard errors if calibrated. Σ z² has the mean k and, of independent rows, the variance
-        Σ (2 + κ) with the kurtosis κ ≈ 1 / expected events; it is compared with the χ² of these moments (Hosmer & Lemeshow's
-        statistic for fixed probabilities). Over clusters the variance is 2 Σ r² with the cells' correlations r, and F takes χ²'s
-        place.
-        """
-        from scipy.special import chdtrc, fdtrc
 
-        k = int(self.cells[-1]) + 1
-        if k < 2:
-            return 1.0
-        signed = (self.table.sum_p - self.table.sum_y).numpy() / self.table.total
-        gap, noise, expected = (np.bincount(self.cells, x, k) for x in (signed, self.noise, self.expected))
-        if self.units is None:
-            # Σ z² is compared with (k / d) χ²_d, which has the mean k and the variance 2 k² / d
-            degrees = 2 * k**2 / (2 + 1 / expected).sum()
-            return float(chdtrc(degrees, (gap**2 / noise).sum() * degrees / k))
-        covariance = self.units.T @ self.units
-        own = np.diag(covariance)
-        # the same two moments with correlated cells: Σ r² stands for k
-        degrees = k**2 / (covariance**2 / np.outer(own, own).clip(min=1e-300)).sum()
-        return float(fdtrc(degrees, self.degrees, (gap**2 / np.maximum(own, noise)).sum() / k))
+def _is_testable(pairs: Pairs) -> bool:
+    """Return whether enough events are expected, in enough clusters."""
+    if pairs.groups is not None:
+        design = Design.of(pairs.p, groups=pairs.groups, weight=pairs.weights)
+        if design.clusters.effective < _MIN_CLUSTERS:
+            return False
+    return _expected_events(pairs) >= _MIN_EVENTS
 
-    def statistic(self, variance: float) -> float:
-        """Return the gap over its standard error if calibrated, on the scale of the normal distribution.
 
-        For clusters Student's t is taken to it by its quantiles, for independent rows what their skewness adds is subtracted.
-        """
-        from scipy.special import ndtri, stdtr
+def _with_test(row: Subgroup, pairs: Pairs, *, count: int, level: float) -> Subgroup:
+    """Return the figures with the two tests of the rows, one of ``count`` such groups, and the intervals of the gap."""
+    from scipy.special import chdtrc, fdtrc, ndtr, ndtri, stdtr, stdtrit
 
-        if variance <= 0:  # probabilities of 0 and 1 alone: any gap disproves them
-            return 0.0 if self.gap == 0 else math.copysign(_INFINITE, self.gap)
-        z = self.gap / math.sqrt(variance)
-        if self.units is not None:
-            return math.copysign(min(-float(ndtri(stdtr(self.degrees, -abs(z)))), _INFINITE), z)
-        p = self.pairs.p.numpy()
+    design = Design.of(pairs.p, groups=pairs.groups, weight=pairs.weights)
+    share, p, residual = design.share.numpy(), pairs.p.numpy(), (pairs.p - pairs.y).numpy()
+    outcome = p * (1 - p)
+    expected = share**2 * outcome
+    noise = float(expected.sum())  # variance of the gap of independent rows, known if calibrated
+    contributions = design.sums_of(pairs.p - pairs.y - row.gap).numpy()
+    square, cube = (float((contributions**power).sum()) for power in (2, 3))
+    # cells of the probabilities, with as many expected events; no cell is −1, for rows whose outcome is certain
+    cells = EqualMass(min(_MOST_CELLS, max(1, int(_expected_events(pairs) / _MIN_EVENTS))))
+    uncertain = outcome > 0
+    cell = np.full(len(p), -1)
+    cell[uncertain] = np.unique(
+        cells.assign(pairs.p[uncertain], weight=torch.from_numpy(expected[uncertain])), return_inverse=True
+    )[1]
+    # the fourth cumulant of an outcome is q (1 − 6 q) with q = p (1 − p)
+    values = (share * residual, expected, share**4 * outcome * (1 - 6 * outcome))
+    gaps, noises, fourth = (np.bincount(cell[uncertain], one[uncertain]) for one in values)
+    k = len(gaps)
+    if pairs.groups is None:
+        z = row.gap / math.sqrt(noise)
         # of p − y: the third central moment of a Bernoulli outcome is p (1 − p) (1 − 2p)
-        skew = -float((self.share**3 * p * (1 - p) * (1 - 2 * p)).sum()) / variance**1.5
+        skew = -float((share * expected * (1 - 2 * p)).sum()) / noise**1.5
         bent = z - skew * (min(abs(z), 3.0) ** 2 - 1) / 6  # beyond 3 the expansion is not monotone for every skewness
-        return bent if bent * z > 0 else 0.0
-
-    def spread(self) -> tuple[float, float]:
-        """Return the standard error of the gap, whether or not it is calibrated, and the skewness to correct its interval for.
-
-        The standard error is at least that of a calibrated group. The skewness is that of the rows' (or clusters') own
-        contributions: few events make the gap skewed, so that a symmetric interval misses on one side. It is 0 where the symmetric
-        interval covers better in simulation: for weights, whose few large ones make the estimated skewness noise, and where the
-        standard error is that of a calibrated group, which does not vary with the outcomes.
-        """
-        if self.units is None:
-            part = self.share * ((self.pairs.p - self.pairs.y).numpy() - self.gap)
-        else:
-            part = self.units.sum(axis=1)
-        square, cube = (float((part**power).sum()) for power in (2, 3))
-        error, calibrated = math.sqrt(square), math.sqrt(self.noise.sum())
-        skew = cube / square**1.5 if error > calibrated and self.pairs.weights is None else 0.0
-        return max(error, calibrated), skew
-
-
-def _cell_of_bin(expected: Floats) -> NDArray[np.int64]:
-    """Return the cell (B,) of each bin; the last cell takes what is left."""
-    cells, cell, held = np.zeros(len(expected), dtype=np.int64), 0, 0.0
-    for b, events in enumerate(expected):
-        cells[b] = cell
-        held += events
-        if held >= _MIN_EVENTS and expected[b + 1 :].sum() >= _MIN_EVENTS:
-            cell, held = cell + 1, 0.0
-    return cells
-
-
-def _covariance(groups: Sequence[_Group], pairs: Pairs) -> Floats:
-    """Return the covariance (G, G) of the groups' gaps if calibrated: over the rows, or over the clusters, that they share."""
-    from scipy.sparse import csr_array
-
-    if pairs.groups is None:
-        # two sums of independent rows vary together by the rows that they share
-        p, places = pairs.p.numpy(), [one.rows for one in groups]
-        values = [one.share * np.sqrt(p[one.rows] * (1 - p[one.rows])) for one in groups]
+        by_gap = float(2 * ndtr(-max(math.copysign(1, z) * bent, 0.0)))
+        # Σ z² over the cells has the mean k and the variance Σ (2 + κ), with the kurtosis κ: compared with the χ² of these moments
+        degrees = 2 * k**2 / (2 + fourth / noises**2).sum()
+        by_shape = float(chdtrc(degrees, (gaps**2 / noises).sum() * degrees / k))
     else:
-        places = [one.codes for one in groups]
-        values = [one.units.sum(axis=1) for one in groups if one.units is not None]
-    starts = np.cumsum([0, *map(len, values)])
-    columns = np.unique(np.concatenate(places), return_inverse=True)[1]
-    matrix = csr_array((np.concatenate(values), columns, starts))
-    covariance = np.asarray((matrix @ matrix.T).todense())
-    if pairs.groups is None:
-        return covariance
-    # Where few clusters have the event, the estimated variance is small in just those samples that have too few of them, whose gap
-    # is large. Rows of a cluster vary together, so that the variance of independent rows, known if calibrated, is a lower end.
-    own = np.diag(covariance)
-    least = np.maximum(own, [one.noise.sum() for one in groups])
-    factor = np.sqrt(least / np.where(own > 0, own, least.clip(min=1e-300)))
-    raised = covariance * np.outer(factor, factor)
-    np.fill_diagonal(raised, least)
-    return np.asarray(raised)
+        # Where few clusters have the event, the estimated variance is small in just those samples that have too few of them, whose
+        # gap is large. Rows of a cluster vary together, so that the variance of independent rows is a lower end.
+        by_gap = float(2 * stdtr(design.clusters.degrees, -abs(row.gap) / math.sqrt(max(square, noise))))
+        sums = design.sums(k, [(slice(None), torch.from_numpy(cell), pairs.p - pairs.y)]).numpy()
+        covariance = sums.T @ sums
+        own = np.diag(covariance)
+        # the same two moments with correlated cells
+        degrees = k**2 / (covariance**2 / np.outer(own, own).clip(min=1e-300)).sum()
+        by_shape = float(fdtrc(degrees, design.clusters.degrees, (gaps**2 / np.maximum(own, noises)).sum() / k))
 
+    # Few events make the gap skewed, so that a symmetric interval misses on one side. The symmetric one covers better in simulation
+    # for weights, whose few large ones make the estimated skewness noise, and where the standard error is that of a calibrated group.
+    skew = cube / square**1.5 if square > noise and pairs.weights is None else 0.0
 
-def _largest_drawn(covariance: Floats, *, draws: int, seed: int) -> Floats:
-    """Return the largest |z| (draws,) over groups of normal statistics with these correlations, in order of size."""
-    spread = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
-    correlation = covariance / np.outer(spread, spread)
-    values, vectors = np.linalg.eigh((correlation + correlation.T) / 2)
-    root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T  # the symmetric one, which rounding does not turn
-    normal = np.random.default_rng(seed).standard_normal((draws, len(spread)))
-    return np.sort(np.abs(normal @ root).max(axis=1))
-
-
-def _subgroup(group: _Group, variance: float, largest: Floats, *, count: int, level: float) -> Subgroup:
-    """Return the figures of a group; ``largest`` (draws,) are the sorted simulated maxima over all ``count`` groups."""
-    from scipy.special import ndtr, stdtrit
-
-    statistic = group.statistic(variance)
-    p = float(2 * ndtr(-abs(statistic)))
-    # + 1 in both counts: the observed set is one more draw (Davison & Hinkley 1997), so that p is never 0
-    above = len(largest) - int(np.searchsorted(largest, abs(statistic), side="left"))
-    by_gap = max(p, min((above + 1) / (len(largest) + 1), count * p)) / _OF_GAP
-    # Bonferroni over groups; dividing by the parts of the level makes both comparable with it
-    by_shape = group.shape_p() * count / _OF_SHAPE
-    table, (error, skew) = group.table, group.spread()
-
-    def ends(quantile: float) -> tuple[float, float]:
-        # of clusters the quantile of Student's t at the same probability
-        if group.units is not None:
-            quantile = float(stdtrit(group.degrees, ndtr(quantile)))
+    def ends(tail: float) -> tuple[float, float]:
+        quantile = float(-ndtri(tail) if pairs.groups is None else -stdtrit(design.clusters.degrees, tail))
         held = math.copysign(min(abs(skew), _MAX_SKEW / quantile), skew)
-        low, high = skewed_ends(group.gap, error, held, quantile)
+        low, high = skewed_ends(row.gap, math.sqrt(max(square, noise)), held, quantile)
         return max(low, -1.0), min(high, 1.0)
 
-    (low, high), (all_low, all_high) = map(ends, (normal_quantile((1 + level) / 2), float(np.quantile(largest, level))))
-    ece_low = ece_high = None
-    if group.units is None:
-        with suppress(NoIntervalError):
-            found = interval(ECE(_BINS), group.pairs, level=level)
-            ece_low, ece_high = found.low, found.high
-    name = " and ".join(f"{column} = {value}" for column, value in group.names)
-    return replace(
-        figures_of(name, table, n=len(group.rows), positives=int(group.pairs.y.sum())),
-        columns=group.names,
-        low=low,
-        high=high,
-        all_low=all_low,
-        all_high=all_high,
-        ece_low=ece_low,
-        ece_high=ece_high,
-        p=p,
-        p_adjusted=min(by_gap, by_shape, 1.0),
-        evidence="gap" if by_gap <= by_shape else "shape",
-    )
+    (low, high), (all_low, all_high) = ends((1 - level) / 2), ends((1 - level) / 2 / count)
+    row = replace(row, low=low, high=high, all_low=all_low, all_high=all_high, p=by_gap)
+    if k > 1 and by_shape / _OF_SHAPE < by_gap / _OF_GAP:
+        return replace(row, p_adjusted=min(by_shape / _OF_SHAPE, 1.0), evidence="shape")
+    return replace(row, p_adjusted=min(by_gap / _OF_GAP, 1.0))

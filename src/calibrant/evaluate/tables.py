@@ -108,7 +108,7 @@ def measure(
     """
     place: dict[str, Any] = {"file": file, "split": split, "calibrator": calibrator, "group": group}
     if isinstance(data, MultiLabel):
-        figures = multilabel_panel(data, draws=draws)
+        figures = multilabel_panel(data, uncertainty=draws > 0)
         return [Row(**place, **asdict(one), label=one.metric, percent=False) for one in figures]
     chosen = default_metrics(data) if metrics is None else metrics
     # two draws are the fewest that a limit can be a quantile of; without draws none is asked for

@@ -287,7 +287,7 @@ def _worst(metric: str, parts: Mapping[str, Data], *, alpha: float) -> Bounds:
 
 def _rows_of_groups(data: Data, features: Sequence[str] | Mapping[str, Any]) -> dict[str, Data]:
     """Return the rows of every category or bin of every column, by the name "column = value"."""
-    found = groups_of(feature_columns(data, features), depth=1, bins=_BINS, weights=None)
+    found = groups_of(feature_columns(data, features), depth=1, bins=_BINS)
     return {f"{column} = {value}": data[torch.from_numpy(at)] for ((column, value),), at in found}
 
 
