@@ -69,7 +69,7 @@ def test_a_study_is_run_and_shown_with_the_paper_beside_it(run: Run, small: Path
     assert "data: digits (with scikit-learn)" in dry
     assert not Path("calibrant-runs").exists()
     done = run("study run small.toml --seeds 1 --accelerator cpu")
-    assert "4 of 4 trainings · Focal, seed 0 · epoch" in done.stderr  # not a terminal: a line for each training
+    assert "4 of 4 trainings · Focal, seed 0, fold 1 · epoch" in done.stderr  # not a terminal: a line for each training
     for shown in ("A small study", "Compared with the paper", "4.35 /", "focal loss is less sure"):
         assert shown in done.stdout
     assert "After each calibrator" not in done.stdout

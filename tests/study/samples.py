@@ -1,8 +1,8 @@
 """What the tests of studies share: a small study as a file, images as arrays, and texts as the hub has them."""
 
 import tomllib
-from collections.abc import Callable, Mapping
-from functools import cache, partial
+from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -50,14 +50,13 @@ def write_images(
     return made
 
 
-def write_texts(folder: Path, **columns: Any) -> Path:
+def write_texts(folder: Path, names: tuple[str, ...] = ("train", "test"), **columns: Any) -> None:
     """Write the same columns as training and as test texts."""
     pa = pytest.importorskip("pyarrow", reason="optional package 'pyarrow' is not installed")
     import pyarrow.parquet
 
-    for name in ("train", "test"):
+    for name in names:
         pyarrow.parquet.write_table(pa.table(columns), folder / f"{name}.parquet")
-    return folder
 
 
 SMALL = study_text(
@@ -101,17 +100,16 @@ def finish(recipe: Recipe, *, checkpoint: Path | None = None) -> Run:
             return end.value
 
 
-def by_hand(recipe: Recipe, loss: Callable[[Tensor, Tensor], Tensor] | None = None) -> Tensor:
-    """Return test logits of the same training written out with torch alone: the oracle. ``loss`` returns one value per row."""
-    rows_of = loss or partial(nn.functional.cross_entropy, reduction="none")
+def by_hand(recipe: Recipe) -> Tensor:
+    """Return test logits of the same training by cross-entropy, written out with torch alone: the oracle."""
     plan, fold = recipe.training, load_fold(recipe.data, seed=recipe.seed, fold=recipe.fold)
     with torch.random.fork_rng():
         torch.manual_seed(recipe.seed)
         model = make_model(recipe.model, sizes=fold.sizes)
-    kinds: dict[str, Any] = {
-        "sgd": partial(torch.optim.SGD, momentum=plan.momentum), "adam": torch.optim.Adam, "adagrad": torch.optim.Adagrad
-    }  # fmt: skip
-    optimizer = kinds[plan.optimizer](model.parameters(), lr=plan.lr, weight_decay=plan.weight_decay)
+    optimizer: Any = torch.optim.Adam(model.parameters(), lr=plan.lr)
+    if plan.optimizer == "sgd":
+        options = {"momentum": plan.momentum, "weight_decay": plan.weight_decay}
+        optimizer = torch.optim.SGD(model.parameters(), lr=plan.lr, **options)
     for epoch in range(plan.epochs):
         optimizer.param_groups[0]["lr"] = plan.lr * rate_factor(plan, epoch)
         seed = train._mix(recipe.seed, epoch, "order")
@@ -121,8 +119,8 @@ def by_hand(recipe: Recipe, loss: Callable[[Tensor, Tensor], Tensor] | None = No
                 continue
             inputs, labels = fold.train.batch(rows)
             optimizer.zero_grad()
-            values = rows_of(model(inputs), labels)
-            ((values.sum() if plan.reduction == "sum" else values.mean()) * plan.loss_factor).backward()
+            value = nn.functional.cross_entropy(model(inputs), labels, reduction=plan.reduction)
+            (value * plan.loss_factor).backward()
             if plan.clip:
                 nn.utils.clip_grad_norm_(model.parameters(), plan.clip)
             optimizer.step()

@@ -1,6 +1,7 @@
 """Every network's forward pass against the same layers written out plainly, from the papers' tables, with its weights."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -85,33 +86,17 @@ def bottleneck(p: Plain, x: Tensor, width: int, stride: int) -> Tensor:
     return relu(out + (x if stride == 1 and x.shape[1] == 4 * width else p.norm(p.conv(x, stride))))
 
 
-def resnet18(p: Plain, x: Tensor) -> Tensor:
-    x = relu(p.norm(p.conv(x)))
-    for width, stride in ((64, 1), (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), (512, 1)):
-        x = basic(p, x, width, stride)
-    return p.linear(x.mean((2, 3)))
+def residual(block: Callable[..., Tensor], *stages: tuple[int, int]) -> Callable[[Plain, Tensor], Tensor]:
+    """Return the chain of stages of (width, blocks), of which all but the first halve the image."""
 
+    def chain(p: Plain, x: Tensor) -> Tensor:
+        x = relu(p.norm(p.conv(x)))
+        for stage, (width, blocks) in enumerate(stages):
+            for index in range(blocks):
+                x = block(p, x, width, 2 if stage and not index else 1)
+        return p.linear(x.mean((2, 3)))
 
-def resnet50(p: Plain, x: Tensor) -> Tensor:
-    x = relu(p.norm(p.conv(x)))
-    for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
-        for index in range(blocks):
-            x = bottleneck(p, x, width, 2 if index == 0 and width > 64 else 1)
-    return p.linear(x.mean((2, 3)))
-
-
-def thin20(p: Plain, x: Tensor) -> Tensor:
-    x = relu(p.norm(p.conv(x)))
-    for width, stride in ((16, 1), (16, 1), (16, 1), (32, 2), (32, 1), (32, 1), (64, 2), (64, 1), (64, 1)):
-        x = basic(p, x, width, stride, padded=True)
-    return p.linear(x.mean((2, 3)))
-
-
-def wide14x2(p: Plain, x: Tensor) -> Tensor:
-    x = relu(p.norm(p.conv(x)))
-    for width, stride in ((32, 1), (32, 1), (64, 2), (64, 1), (128, 2), (128, 1)):
-        x = basic(p, x, width, stride)
-    return p.linear(x.mean((2, 3)))
+    return chain
 
 
 def densenet121(p: Plain, x: Tensor) -> Tensor:
@@ -143,9 +128,8 @@ def deep_text(p: Plain, words: Tensor) -> Tensor:
 
 
 def pooled_text(p: Plain, words: Tensor) -> Tensor:
-    x = (
-        relu(p.conv(p.embed(words)))[..., 2:-2].unfold(2, 5, 1).amax(3)
-    )  # the inner part is the convolution without padding
+    # the inner part is the convolution without padding
+    x = relu(p.conv(p.embed(words)))[..., 2:-2].unfold(2, 5, 1).amax(3)
     x = relu(p.conv(x))[..., 2:-2].unfold(2, 5, 1).amax(3)
     return p.linear(relu(p.linear(relu(p.conv(x))[..., 2:-2].amax(2))))
 
@@ -161,10 +145,10 @@ WORDS: dict[str, Any] = {"vocabulary": 40, "embedding": 6, "channels": 5}
 @pytest.mark.parametrize(
     ("name", "options", "plain"),
     [
-        ("ResNet", {"depth": 18}, resnet18),
-        ("ResNet", {"depth": 50}, resnet50),
-        ("ThinResNet", {"depth": 20}, thin20),
-        ("WideResNet", {"depth": 14, "widen": 2}, wide14x2),
+        ("ResNet", {"depth": 18}, residual(basic, (64, 2), (128, 2), (256, 2), (512, 2))),
+        ("ResNet", {"depth": 50}, residual(bottleneck, (64, 3), (128, 4), (256, 6), (512, 3))),
+        ("ThinResNet", {"depth": 20}, residual(partial(basic, padded=True), (16, 3), (32, 3), (64, 3))),
+        ("WideResNet", {"depth": 14, "widen": 2}, residual(basic, (32, 2), (64, 2), (128, 2))),
         ("DenseNet", {"growth": 4}, densenet121),
         ("VGG", {}, vgg16),
         ("MLP", {"inputs": 3 * 32 * 32, "hidden": (9, 8)}, perceptron),
@@ -254,6 +238,13 @@ def test_the_papers_names_for_depths_are_understood() -> None:
         # 64-wide Bottleneck 3-4-26-3: ResNet-50 and 20 more blocks of the third stage, 1,117,184 parameters each
         assert count(models.ResNet(10, depth=110)) == 23_520_842 + 20 * 1_117_184
         assert models.ResNet(200, depth=50, pool=2).classifier.in_features == 8192
+    for make, depth, said in (
+        (models.ThinResNet, 33, r"6·n \+ 2"),
+        (models.WideResNet, 27, "6·n"),
+        (models.ResNet, 20, "of '18'"),
+    ):
+        with pytest.raises(InputError, match=said):
+            make(classes=10, depth=depth)
 
 
 def test_the_eight_layer_network_pools_where_it_is_told() -> None:
@@ -261,15 +252,6 @@ def test_the_eight_layer_network_pools_where_it_is_told() -> None:
     assert sum(isinstance(m, nn.Conv1d | nn.Linear | nn.Embedding) for m in model.modules()) == 8
     assert [m.kernel_size for m in model.modules() if isinstance(m, nn.MaxPool1d)] == [4]
     assert 0.05 < float(model.embedding.weight[1:].detach().std()) < 0.15
-
-
-@pytest.mark.parametrize(
-    ("name", "depth", "said"),
-    [("ThinResNet", 33, "6·n \\+ 2"), ("WideResNet", 27, "6·n"), ("ResNet", 20, "one of '18'")],
-)
-def test_a_depth_that_is_not_is_refused(name: str, depth: int, said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        getattr(models, name)(classes=10, depth=depth)
 
 
 def recursive(model: TreeLSTM, node: list[Any], index: dict[str, int]) -> tuple[Tensor, Tensor, list[Tensor]]:

@@ -1,32 +1,37 @@
-"""Recipes: fingerprints, TOML, and what a broken file says."""
+"""Recipes and studies: fingerprints, TOML, scales, and what a broken file says before anything is trained."""
 
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.study.samples import SMALL, write
+from tests.study.samples import SMALL, scales, write
 
-from calibrant.errors import FileFormatError, InputError
+from calibrant.errors import CalibrantError, FileFormatError, InputError
 from calibrant.losses import FocalLoss
-from calibrant.study import Training, load_study
-from calibrant.study.build import make_loss, make_model
-from calibrant.study.recipe import Recipe
+from calibrant.study import Recipe, Store, Training, build, load_study
+from calibrant.study.build import check_study, make_loss, make_model
+from calibrant.study.run import run_study
 
 RECIPE = Recipe({"name": "digits"}, {"type": "MLP"}, {"type": "FocalLoss", "gamma": 3.0}, Training(1, 32))
 
 
-def test_a_fingerprint_depends_on_what_changes_numbers_and_not_on_the_order_of_keys() -> None:
-    turned = replace(RECIPE, loss=dict(reversed(RECIPE.loss.items())))
-    assert turned.fingerprint == RECIPE.fingerprint
-    assert replace(RECIPE, seed=1).fingerprint != RECIPE.fingerprint
-    assert replace(RECIPE, training=replace(RECIPE.training, clip=2.0)).fingerprint != RECIPE.fingerprint
-
-
-def test_where_data_lie_and_fields_at_their_default_do_not_change_a_fingerprint(tmp_path: Path) -> None:
-    assert replace(RECIPE, data={"name": "digits", "folder": "/elsewhere"}).fingerprint == RECIPE.fingerprint
+def test_a_fingerprint_depends_on_what_changes_numbers_alone(tmp_path: Path) -> None:
     # Written down once: a change here would make every store forget its runs.
     assert RECIPE.fingerprint == "1ec443c4b2818cbc"
+    same = [
+        replace(RECIPE, loss=dict(reversed(RECIPE.loss.items()))),
+        replace(RECIPE, data={"name": "digits", "folder": "/elsewhere"}),
+        replace(RECIPE, training=replace(RECIPE.training, decay=0.1)),  # its default
+    ]
+    assert {one.fingerprint for one in same} == {RECIPE.fingerprint}
+    files = [
+        replace(RECIPE, data={"name": "sst", "glove": path}) for path in ("/a/glove.txt", "glove.txt", "other.txt")
+    ]
+    assert files[0].fingerprint == files[1].fingerprint != files[2].fingerprint
+    clipped = replace(RECIPE.training, clip=2.0)
+    others = [replace(RECIPE, seed=1), replace(RECIPE, fold=1), replace(RECIPE, training=clipped), files[0]]
+    assert len({one.fingerprint for one in (RECIPE, *others)}) == 5
     study = load_study(write(tmp_path, SMALL))
     (tmp_path / "digits").mkdir()
     moved = study.with_data_from(tmp_path)
@@ -35,25 +40,15 @@ def test_where_data_lie_and_fields_at_their_default_do_not_change_a_fingerprint(
     assert study.with_data_from(tmp_path / "none") == study
 
 
-@pytest.mark.parametrize(
-    ("one", "same", "other"),
-    [
-        ({"glove": "/a/glove.txt"}, {"glove": "glove.txt"}, {"glove": "other.txt"}),
-        ({"folder": "/a"}, {"folder": "/b"}, {"size": 3}),
-    ],
-)
-def test_of_files_the_name_counts_and_of_folders_nothing(one: Any, same: Any, other: Any) -> None:
-    first, second, third = (replace(RECIPE, data={"name": "sst", **more}).fingerprint for more in (one, same, other))
-    assert first == second != third
-
-
 def test_cells_are_settings_by_seeds_by_objectives_by_folds(tmp_path: Path) -> None:
     cells = list(load_study(write(tmp_path, SMALL)).cells())
     assert [(c.objective, c.recipe.seed, c.recipe.fold) for c in cells] == [
         (objective, seed, fold) for seed in (0, 1) for objective in ("CE", "F") for fold in (0, 1)
     ]
-    assert {c.recipe.training.lr for c in cells if c.objective == "F"} == {0.5}
-    assert {c.recipe.training.lr for c in cells if c.objective == "CE"} == {0.1}
+    assert {(c.objective, c.recipe.training.lr) for c in cells} == {("F", 0.5), ("CE", 0.1)}
+    text = SMALL + '[[settings]]\nlabel = "strong"\nlosses = { F = { gamma = 5.0 } }\n'
+    cells = list(load_study(write(tmp_path, text)).cells())
+    assert {(c.objective, c.recipe.loss.get("gamma")) for c in cells} == {("F", 5.0), ("CE", None)}
 
 
 def test_a_scale_is_laid_over_the_study(tmp_path: Path) -> None:
@@ -61,26 +56,19 @@ def test_a_scale_is_laid_over_the_study(tmp_path: Path) -> None:
     path = write(tmp_path, text)
     small, full = load_study(path), load_study(path, scale="paper")
     assert [o.label for o in small.objectives] == ["F"]
-    assert {c.recipe.training.epochs for c in small.cells()} == {1}
-    assert {c.recipe.training.batch for c in small.cells()} == {10}
+    assert {(c.recipe.training.epochs, c.recipe.training.batch) for c in small.cells()} == {(1, 10)}
     assert (full.seeds, len(full.objectives)) == ((5,), 2)
     with pytest.raises(InputError, match="expected scale to be one of cpu, paper"):
         load_study(path, scale="gpu")
 
 
-def test_a_claim_about_an_unknown_objective_is_refused(tmp_path: Path) -> None:
-    claim = '[[claims]]\ntext = "x"\nsource = "y"\nmeasure = "ece"\nfalls = ["CE", "G"]\n'
-    with pytest.raises(InputError, match=r"expected an objective .* got 'G'"):
-        load_study(write(tmp_path, SMALL + claim))
-
-
-def test_files_that_are_no_studies_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileFormatError, match="no such file"):
-        load_study(tmp_path / "none.toml")
-    with pytest.raises(FileFormatError, match="expected a TOML file"):
-        load_study(write(tmp_path, "name = "))
-    with pytest.raises(InputError, match=r"expected a study of .*digits"):
-        load_study("digit")
+def test_objectives_are_taken_from_the_table_of_the_papers(tmp_path: Path) -> None:
+    text = SMALL.partition("[[")[0] + 'objectives = ["Cross-entropy", { label = "Focal 3", training = { lr = 0.5 } }]'
+    first, *_, last = (cell.recipe for cell in load_study(write(tmp_path, text)).cells())
+    assert (first.loss["type"], last.loss["type"], last.loss["gamma"]) == ("CrossEntropyLoss", "FocalLoss", 3.0)
+    assert (first.training.lr, last.training.lr) == (0.1, 0.5)
+    with pytest.raises(InputError, match="did you mean 'Focal 3'"):
+        load_study(write(tmp_path, text.replace("Focal 3", "Focl 3")))
 
 
 def test_trainings_at_cpu_scale_are_shared_between_the_papers() -> None:
@@ -94,9 +82,8 @@ def test_trainings_at_cpu_scale_are_shared_between_the_papers() -> None:
     assert alone == ["report-figure1 Entropy .1"]
     sst = {cell.recipe.fingerprint for cell in load_study("sst").cells()}
     trees = [cell for cell in load_study("mukhoti-table1").cells() if cell.recipe.data["name"] == "sst"]
-    assert {c.objective for c in trees if c.recipe.fingerprint in sst} == {
-        "Cross-entropy", "Brier", "Label smoothing .05", "Focal 3", "Focal 1"
-    }  # fmt: skip
+    labels = {"Cross-entropy", "Brier", "Label smoothing .05", "Focal 3", "Focal 1"}
+    assert {c.objective for c in trees if c.recipe.fingerprint in sst} == labels
 
 
 PRINTED = """
@@ -111,37 +98,112 @@ objectives = ["CE", "F"]
 
 def test_a_printed_table_becomes_figures_in_our_units(tmp_path: Path) -> None:
     study = load_study(write(tmp_path, SMALL + PRINTED))
-    assert [(p.objective, p.measure, p.value, p.setting) for p in study.published] == [
-        ("CE", "ece", 0.0435, "small"), ("CE", "temperature", 2.5, "small")
-    ]  # fmt: skip
+    found = [(p.objective, p.measure, p.value, p.setting) for p in study.published]
+    assert found == [("CE", "ece", 0.0435, "small"), ("CE", "temperature", 2.5, "small")]
+
+
+CLAIM = '[[claims]]\ntext = "x"\nsource = "y"\nmeasure = "ece"\nfalls = ["CE", "G"]\n'
+FIGURE = '[[figures]]\nname = "f"\ntitle = "t"\nkind = "pie"\n'
+BROKEN = [
+    ("epochs = 3", "epoch = 3", "training of 'CE': expected a key of Training, got 'epoch'; did you mean epochs?"),
+    ("batch = 10", 'batch = "10"', "training of 'CE': expected batch to be a valid integer, got '10'"),
+    ("training = { lr = 0.5 }", 'training = { plain = ["x"] }', "training of 'F': expected a rate for each prefix in plain"),
+    ("seeds = [0, 1]", "seeds = []", "expected at least one training, got none"),
+    ("seeds = [0, 1]", "seeds = [0, 0]", "expected each of seeds once, got 0 twice"),
+    ("seeds = [0, 1]", "seeds = [-1]", r"expected seeds\[0\] to be greater than or equal to 0, got -1"),
+    ("seeds = [0, 1]", 'columns = ["all"]\nseeds = [0]', r"expected columns\[0\] to be 'main', .*got 'all'"),
+    ('label = "F"', 'label = "CE"', "expected each of objectives once, got 'CE' twice"),
+    ('label = "F"\n', "", r"expected objectives\[1\].label, got none"),
+    ("folds = 2", 'folds = "2"', "expected a study's tables as the presets have them"),
+    ("data = {", "scales = { tiny = {} }\ndata = {", "expected scales to be one of .* got 'tiny'"),
+    ("training = { lr = 0.5 }\n", CLAIM, "expected an objective .* got 'G'"),
+    ("training = { lr = 0.5 }\n", FIGURE, r"expected figures\[0\].kind to be 'trajectory'.*got 'pie'"),
+    ("training = { lr = 0.5 }\n", PRINTED.replace(", []]", "]"), "expected 2 groups of 2 numbers in row 'small' of Table 9"),
+    ("training = { lr = 0.5 }\n", PRINTED.replace('"temperature"', '"T"'), r"measures\[1\]: expected a measure to be one of"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "said"), BROKEN)
+def test_a_broken_study_names_file_and_key(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert old in SMALL
+    with pytest.raises(InputError, match=said) as caught:
+        load_study(write(tmp_path, SMALL.replace(old, new, 1)))
+    assert "study.toml" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_are_no_studies_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileFormatError, match="no such file"):
+        load_study(tmp_path / "none.toml")
+    for text in ("name = ", "x = " + "[" * 5000 + "]" * 5000):
+        with pytest.raises(FileFormatError, match=r"expected a TOML file, got .*study\.toml"):
+            load_study(write(tmp_path, text))
+    with pytest.raises(InputError, match=r"expected a study of .*digits"):
+        load_study("digit")
+
+
+# What is found when everything that a study names is built once.
+TYPOS = [
+    ("folds = 2", "folds = 2, noize = 1", "setting 'small': expected a key of Digits, got 'noize'; did you mean noise?"),
+    ("folds = 2", "train = 1400, validation = 400", r"expected train \+ validation ≤ 1437, got 1800"),
+    ('type = "MLP"', 'type = "MLP", hiden = []', "setting 'small': expected .*got the argument hiden"),
+    ("gamma = 1", "gama = 1", "objective 'F': expected .*got the argument gama; the argument is called gamma"),
+    ("gamma = 1", "gamma = -1", "objective 'F': expected gamma.* got -1"),
+    ("training = { lr = 0.5 }", "training = { rates = { no = 1.0 } }", "expected rates for parts among"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "said"), TYPOS)
+def test_a_typo_is_found_before_anything_is_trained(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert old in SMALL
+    study = load_study(write(tmp_path, SMALL.replace(old, new, 1)))
+    with pytest.raises(CalibrantError, match=said) as caught:
+        next(run_study(study, Store(tmp_path / "runs")))
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        (", []]", "]", "expected 2 groups of 2 numbers in row 'small' of Table 9"),
-        ('"temperature"]', '"T"]', r"measures\[1\]: expected a measure to be one of"),
-    ],
+    "data", [{"name": "cifar10", "splt": "wang"}, {"name": "sst", "folder": ".", "classes": 4}, {"name": "20news"}]
 )
-def test_a_printed_table_that_does_not_fit_is_named(tmp_path: Path, old: str, new: str, said: str) -> None:
-    assert old in PRINTED
-    with pytest.raises(InputError, match=said):
-        load_study(write(tmp_path, SMALL + PRINTED.replace(old, new, 1)))
+def test_options_of_every_kind_of_data_are_checked_unread(tmp_path: Path, data: dict[str, Any]) -> None:
+    study = load_study(write(tmp_path, SMALL))
+    with pytest.raises(InputError, match="expected"):
+        check_study(replace(study, settings=(replace(study.settings[0], data=data),)))
 
 
-def test_a_setting_may_have_coefficients_of_its_own(tmp_path: Path) -> None:
-    text = SMALL + '[[settings]]\nlabel = "strong"\nlosses = { F = { gamma = 5.0 } }\n'
-    cells = list(load_study(write(tmp_path, text)).cells())
-    assert {c.recipe.loss.get("gamma") for c in cells if c.objective == "F"} == {5.0}
-    assert {c.recipe.loss["type"] for c in cells if c.objective == "CE"} == {"CrossEntropyLoss"}
+def test_a_missing_folder_is_found_before_the_first_training(tmp_path: Path) -> None:
+    text = SMALL.replace('{ name = "digits", folds = 2 }', '{ name = "sst", folder = "nowhere/sst" }')
+    study = load_study(write(tmp_path, text.replace('"MLP"', '"TreeLSTM"')))
+    check_study(study)
+    with pytest.raises(FileFormatError, match="no such folder: nowhere/sst"):
+        next(run_study(study, Store(tmp_path / "runs")))
 
 
-def test_tables_and_kinds_of_figures_are_checked(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"expected columns\[0\] to be 'main', 'calibrators' or 'errors', got 'all'"):
-        load_study(write(tmp_path, SMALL.replace("seeds", 'columns = ["all"]\nseeds', 1)))
-    figure = '[[figures]]\nname = "f"\ntitle = "t"\nkind = "pie"\n'
-    with pytest.raises(InputError, match=r"expected figures\[0\].kind to be 'trajectory'.*got 'pie'"):
-        load_study(write(tmp_path, SMALL + figure))
+@pytest.fixture(scope="module")
+def built() -> set[str]:
+    return set()
+
+
+@pytest.mark.parametrize(("name", "scale"), scales())
+def test_everything_of_every_preset_can_be_built(
+    name: str, scale: str, built: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = build._check_network
+
+    def once(recipe: Recipe) -> None:  # presets share networks, each of which takes up to half a second
+        data = {key: value for key, value in recipe.data.items() if key not in ("train", "validation", "test", "ood")}
+        key = repr((data, recipe.model, recipe.training.optimizer, recipe.training.rates, recipe.training.plain))
+        if key not in built:
+            check(recipe)
+        built.add(key)
+
+    monkeypatch.setattr(build, "_check_network", once)
+    study = load_study(name, scale=scale)
+    study = replace(study, seeds=study.seeds[:2])
+    check_study(study)
+    fingerprints = [cell.recipe.fingerprint for cell in study.cells()]
+    assert len(set(fingerprints)) == len(fingerprints) > 0
 
 
 def test_classes_are_found_by_name_or_path_and_get_reduction_and_sizes() -> None:
@@ -150,15 +212,6 @@ def test_classes_are_found_by_name_or_path_and_get_reduction_and_sizes() -> None
     assert isinstance(make_loss({"type": "calibrant.losses.focal:FocalLoss", "gamma": 1}), FocalLoss)
     model = make_model({"type": "MLP", "hidden": [5]}, sizes={"classes": 3, "inputs": 4, "vocabulary": 9})
     assert sum(p.numel() for p in model.parameters()) == (4 + 1) * 5 + (5 + 1) * 3
-
-
-@pytest.mark.parametrize(
-    ("table", "said"),
-    [
-        ({"gamma": 1}, "got None"),
-        ({"type": "nowhere.at.all:Loss"}, "expected 'nowhere.at.all:Loss' to be importable"),
-    ],
-)
-def test_what_does_not_resolve_is_named(table: dict[str, object], said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        make_loss(table)
+    for table, said in (({"gamma": 1}, "got None"), ({"type": "nowhere.at.all:Loss"}, "to be importable")):
+        with pytest.raises(InputError, match=said):
+            make_loss(table)

@@ -1,5 +1,6 @@
 """Running a study: what is finished stays, what is not goes on, what breaks says so; and the tables made from it."""
 
+import importlib.util
 import itertools
 import math
 import os
@@ -14,34 +15,25 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from tests.conftest import late, needs
-from tests.study.samples import FOLDS
+from tests.conftest import needs
+from tests.study.samples import FOLDS, write
 
-from calibrant.errors import FileFormatError, FitError, InputError
+from calibrant.errors import FileFormatError, FitError, InputError, MissingExtraError
 from calibrant.metrics import ECE
-from calibrant.study import (
-    Claim,
-    Store,
-    Study,
-    collect,
-    load_study,
-    rows,
-)
+from calibrant.study import Store, Study, collect, load_study, rows
 from calibrant.study import run as module
 from calibrant.study.models import MLP
-from calibrant.study.run import run_study
-from calibrant.study.tables import summarise, verdict_on_claim, verdicts_on
-
-stats = late("scipy.stats")
+from calibrant.study.run import run_study, run_study_on_ray
+from calibrant.study.tables import summarise, verdicts_on
 
 pytestmark = needs("lightning")
+
+ONCE = FOLDS.replace("folds = 2, ", "").replace("epochs = 2", "epochs = 3, checkpoint_every = 1")
 
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
-    path = tmp_path_factory.mktemp("study") / "small.toml"
-    path.write_text(FOLDS)
-    return load_study(path)
+    return load_study(write(tmp_path_factory.mktemp("study"), FOLDS))
 
 
 def run(study: Study, store: Store, **options: int) -> list[str]:
@@ -109,23 +101,6 @@ def test_every_row_is_tested_once_and_calibrated_by_its_own_fold(study: Study, t
     assert [(r["calibrator"], r["metric"]) for r in found][:2] == [(None, "Error()"), (None, "NLL()")]
     assert {(r["objective"], r["seed"], r["n"]) for r in found} == {("CE", 0, 1797)}
     assert found[2]["value"] == ECE()(first.before)
-
-
-def test_orderings_are_judged_over_seeds(study: Study) -> None:
-    figures = {"CE": {0: 0.08, 1: 0.09}, "Focal": {0: 0.02, 1: 0.04}, "Brier": {}}
-    falls = Claim("falls", "s", "ece", ("CE", "Focal"))
-    rises = Claim("rises", "s", "ece", ("Focal", "CE"))
-    absent = Claim("absent", "s", "ece", ("CE", "Brier"))
-    claims = (falls, rises, absent)
-    verdicts = [verdict_on_claim(claim, "small", [figures[name] for name in claim.falls]) for claim in claims]
-    assert [v.seen for v in verdicts] == [True, False, None]
-    assert verdicts[0].values == pytest.approx((0.085, 0.03))
-    assert verdict_on_claim(falls, "small", [figures["CE"], {0: 0.02, 1: math.nan}]).seen is None
-    # differences .06 and .05: t = .055 / (.00707 / √2) = 11, p = 2·(1 − F_1(11)) = 1 − 2/π·atan(11)
-    assert verdicts[0].p == pytest.approx(1 - 2 / math.pi * math.atan(11))
-    assert verdicts[0].p_unpaired == pytest.approx(stats.ttest_ind([0.08, 0.09], [0.02, 0.04]).pvalue)
-    assert verdict_on_claim(falls, "small", [{0: 0.1, 1: 0.1}, {0: 0.2, 1: 0.2}]).p_unpaired is None
-    assert verdict_on_claim(falls, "small", [{0: 0.1}, {0: 0.1, 1: 0.2}]).p_unpaired is None
     assert verdicts_on(study, []) == []
 
 
@@ -148,48 +123,6 @@ def test_an_interrupted_save_does_not_count_as_finished(
     run(replace(study, seeds=(0,), objectives=study.objectives[:1]), store)
     assert store.finished(cell.recipe)
     assert [entry["epoch"] for entry in store.load(cell.recipe).trajectory] == [1, 2]
-
-
-class Mortal(MLP):
-    """A network that kills its process in the second epoch, once, when another training is finished."""
-
-    def __init__(self, classes: int, inputs: int, marker: str, store: str) -> None:
-        super().__init__(classes, inputs, hidden=(8,))
-        self.marker, self.store, self.passes = Path(marker), Path(store), 0
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.passes += self.training
-        if self.passes == 3 and not self.marker.exists():
-            self.marker.touch()
-            while self.store.exists() and not list(self.store.rglob("record.json")):
-                time.sleep(0.05)
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().forward(x)
-
-
-@pytest.mark.slow
-def test_a_training_that_loses_its_worker_is_tried_again_and_finished_ones_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    text = FOLDS.replace("seeds = [0, 1]", "seeds = [0, 1, 2]").replace("folds = 2, ", "")
-    text = text.replace("epochs = 2", "epochs = 3, checkpoint_every = 1")
-    studies = []
-    for marker in ("killed", "calm"):  # the second study's marker is there already: nothing dies
-        model = f'{{ type = "test_run:Mortal", marker = "{tmp_path / marker}", store = "{tmp_path / "together"}" }}'
-        path = tmp_path / f"{marker}.toml"
-        path.write_text(text.replace('{ type = "MLP", hidden = [8] }', model))
-        studies.append(load_study(path))
-    (tmp_path / "calm").touch()
-    together, alone = Store(tmp_path / "together"), Store(tmp_path / "alone")
-    news = list(run_study(studies[0], together, workers=2, accelerator="cpu"))
-    assert (tmp_path / "killed").exists()
-    assert sorted({step.done for step in news} - {0}) == [1, 2, 3, 4, 5, 6]
-    assert any(step.epoch < 3 for step in news), "epochs of workers are reported"
-    assert {s.cell.recipe.fingerprint for s in news} == {c.recipe.fingerprint for c in studies[0].cells()}
-    run(studies[1], alone)
-    for cell, other in zip(studies[0].cells(), studies[1].cells(), strict=True):
-        assert torch.equal(together.load(cell.recipe).test.logits, alone.load(other.recipe).test.logits)
 
 
 class Dead:
@@ -217,10 +150,8 @@ def test_processes_that_die_again_and_again_end_the_study(
 
 
 def test_a_seed_of_every_setting_is_run_before_the_next(study: Study, tmp_path: Path) -> None:
-    other = replace(study.settings[0], label="other", training={"lr": 0.01})
-    cells, total = module.unfinished(
-        replace(study, settings=(*study.settings, other)), Store(tmp_path / "runs"), inside_workers=True
-    )
+    both = replace(study, settings=(*study.settings, replace(study.settings[0], label="other", training={"lr": 0.01})))
+    cells, total = module.unfinished(both, Store(tmp_path / "runs"), inside_workers=True)
     assert (len(cells), total) == (16, 16)
     assert [cell.recipe.seed for cell in cells] == [0] * 8 + [1] * 8
     assert {cell.setting for cell in cells[:8]} == {"small", "other"}
@@ -237,41 +168,143 @@ def test_one_training_that_does_not_fit_in_memory_is_a_sentence(
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
     monkeypatch.setattr(MLP, "forward", forward)
-    with pytest.raises(
-        FitError,
-        match=r"expected a training of batch 20 to fit in the memory of its device, .*run fewer workers at a time",
-    ):
+    said = "expected a training of batch 20 to fit in the memory of its device, .*run fewer workers at a time"
+    with pytest.raises(FitError, match=said):
         run(study, Store(tmp_path / "runs"))
 
 
 def test_trainings_of_several_devices_are_not_started_inside_workers(tmp_path: Path) -> None:
-    path = tmp_path / "small.toml"
-    path.write_text(FOLDS.replace("epochs = 2", "epochs = 2, devices = 2"))
-    with pytest.raises(
-        InputError, match="expected devices = 1 with several workers or Ray, got 2; run it with one worker"
-    ):
-        next(run_study(load_study(path), Store(tmp_path / "runs"), workers=2))
+    study = load_study(write(tmp_path, FOLDS.replace("epochs = 2", "epochs = 2, devices = 2")))
+    said = "expected devices = 1 with several workers or Ray, got 2; run it with one worker"
+    with pytest.raises(InputError, match=said):
+        next(run_study(study, Store(tmp_path / "runs"), workers=2))
     assert not (tmp_path / "runs").exists()
+
+
+def test_without_ray_the_extra_is_named(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match="ray"):
+        next(run_study_on_ray(study, Store(tmp_path / "runs")))
+
+
+class Mortal(MLP):
+    """A network that kills its process in the second epoch, once, when another training is finished."""
+
+    def __init__(self, classes: int, inputs: int, marker: str, store: str) -> None:
+        super().__init__(classes, inputs, hidden=(8,))
+        self.marker, self.store, self.passes = Path(marker), Path(store), 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.passes += self.training
+        if self.passes == 3 and not self.marker.exists():
+            self.marker.touch()
+            while self.store.exists() and not list(self.store.rglob("record.json")):
+                time.sleep(0.05)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().forward(x)
+
+
+def mortal(folder: Path, module: str, *, store: str) -> tuple[Study, list[torch.Tensor]]:
+    """Return a study one of whose trainings kills its process once, and the test logits that it gives undisturbed."""
+    studies = []
+    for marker in ("killed", "calm"):  # the second study's marker is there already: nothing dies
+        model = f'{{ type = "{module}:Mortal", marker = "{folder / marker}", store = "{folder / store}" }}'
+        studies.append(load_study(write(folder, ONCE.replace('{ type = "MLP", hidden = [8] }', model))))
+    (folder / "calm").touch()
+    alone = Store(folder / "alone")
+    run(studies[1], alone)
+    return studies[0], [alone.load(cell.recipe).test.logits for cell in studies[1].cells()]
+
+
+@pytest.mark.slow
+def test_a_training_that_loses_its_worker_is_tried_again_and_finished_ones_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    study, expected = mortal(tmp_path, "test_run", store="together")
+    together = Store(tmp_path / "together")
+    news = list(run_study(study, together, workers=2, accelerator="cpu"))
+    assert (tmp_path / "killed").exists()
+    assert sorted({step.done for step in news} - {0}) == [1, 2, 3, 4]
+    assert any(step.epoch < 3 for step in news), "epochs of workers are reported"
+    assert {s.cell.recipe.fingerprint for s in news} == {c.recipe.fingerprint for c in study.cells()}
+    for cell, logits in zip(study.cells(), expected, strict=True):
+        assert torch.equal(together.load(cell.recipe).test.logits, logits)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="optional package 'ray' is not installed")
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::ResourceWarning")  # Ray's own
+def test_ray_gives_what_one_process_gives_though_a_worker_is_killed(tmp_path: Path) -> None:
+    import ray
+
+    root = Path(__file__).parents[2]
+    study, expected = mortal(tmp_path, "tests.study.test_run", store="none")
+    cluster = Store(tmp_path / "cluster")
+    ray.shutdown()  # of what an earlier test of this process started
+    # workers import what this process can
+    paths = {"env_vars": {"PYTHONPATH": os.pathsep.join(map(str, (root / "src", root)))}}
+    quiet = {"include_dashboard": False, "log_to_driver": False, "configure_logging": False}
+    ray.init(num_cpus=2, _node_ip_address="127.0.0.1", runtime_env=paths, **quiet)
+    try:
+        news = list(run_study_on_ray(study, cluster, accelerator="cpu"))
+        assert [(step.done, step.total) for step in news] == [(n, 4) for n in range(1, 5)]
+        assert (tmp_path / "killed").exists()
+        for cell, logits in zip(study.cells(), expected, strict=True):
+            found = cluster.load(cell.recipe)
+            assert torch.equal(found.test.logits, logits)
+            assert [entry["epoch"] for entry in found.trajectory] == [1, 2, 3]
+        assert list(run_study_on_ray(study, cluster, accelerator="cpu")) == []
+        broken = load_study(write(tmp_path, ONCE.replace('"FocalLoss", gamma = 3.0', '"NoLoss"')))
+        with pytest.raises(InputError, match="expected type to be one of"):
+            list(run_study_on_ray(broken, cluster, accelerator="cpu"))
+    finally:
+        ray.shutdown()
+
+
+def command(path: Path, store: Path) -> list[str]:
+    return [sys.executable, "-m", "calibrant", "study", "run", str(path), "--accelerator", "cpu", "--store", str(store)]
 
 
 @pytest.mark.slow
 def test_a_study_killed_in_the_middle_of_a_run_ends_with_the_same_numbers(tmp_path: Path) -> None:
-    path = tmp_path / "long.toml"
-    text = FOLDS.replace("seeds = [0, 1]", "seeds = [0]").replace("epochs = 2", "epochs = 50, checkpoint_every = 1")
-    path.write_text(text.replace("folds = 2, ", ""))
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    command = [sys.executable, "-m", "calibrant", "study", "run", str(path), "--accelerator", "cpu", "--store"]
-    process = subprocess.Popen([*command, str(killed)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not list(killed.rglob("checkpoint.pt")):
+    path = write(tmp_path, ONCE.replace("seeds = [0, 1]", "seeds = [0]").replace("epochs = 3", "epochs = 30"))
+    whole, killed = Store(tmp_path / "whole"), Store(tmp_path / "killed")
+    process = subprocess.Popen(command(path, killed.root), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not list(killed.root.rglob("checkpoint.pt")):
         assert process.poll() is None, "it ended before it could be killed"
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert not list(killed.rglob("record.json"))
+    assert not list(killed.root.rglob("record.json"))
+    study = load_study(path)
     for store in (whole, killed):
-        done = subprocess.run([*command, str(store)], capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-    for cell in load_study(path).cells():
-        first, second = Store(whole).load(cell.recipe), Store(killed).load(cell.recipe)
+        run(study, store)
+    for cell in study.cells():
+        first, second = whole.load(cell.recipe), killed.load(cell.recipe)
         assert torch.equal(first.test.logits, second.test.logits)
         assert first.trajectory == second.trajectory
+
+
+@pytest.mark.slow
+def test_two_processes_that_share_each_batch_train_as_one_does(tmp_path: Path) -> None:
+    # of 63 rows the last batch is not shared evenly
+    text = (
+        ONCE.replace("train = 40", "train = 63")
+        .replace("seeds = [0, 1]", "seeds = [0]")
+        .replace('"t"', '"A small study"')
+    )
+    text += 'training = { reduction = "sum", clip = 2.0 }\n'
+    one, two = Store(tmp_path / "one"), Store(tmp_path / "two")
+    run(load_study(write(tmp_path, text)), one)
+    path = write(tmp_path, text.replace("epochs = 3", "epochs = 3, devices = 2"))
+    done = subprocess.run(command(path, two.root), capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("A small study") == 1  # the second process says nothing
+    assert not list(two.root.rglob("checkpoint.pt"))
+    for cell in load_study(path).cells():
+        shared = two.load(cell.recipe).test
+        alone = one.load(replace(cell.recipe, training=replace(cell.recipe.training, devices=1))).test
+        assert torch.allclose(alone.logits, shared.logits, atol=1e-5)  # float32 sums in another order
+        assert not torch.allclose(alone.logits, torch.zeros(()), atol=1e-2)
+        assert torch.equal(alone.labels, shared.labels)

@@ -1,5 +1,6 @@
-"""Training: repeatable, resumable, blind to test data; each field of the recipe does what it says."""
+"""Training: repeatable, resumable, blind to test data; each field of the recipe does what it says; figures over the epochs."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,12 @@ from torch import Tensor, nn
 
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FileFormatError, FitError, InputError
-from calibrant.study import Training, training
+from calibrant.study import Recipe, Run, Training, training
 from calibrant.study import train as module
+from calibrant.study.build import make_optimizers
 from calibrant.study.data import Fold, load_fold
-from calibrant.study.measures import Run
-from calibrant.study.recipe import Recipe
-from calibrant.study.train import make_optimizers
+from calibrant.study.measures import Measured
+from calibrant.study.train import epoch_figures, learned_since, temperature_of_epoch, trajectory_entry
 
 DATA = {"name": "digits", "train": 60, "validation": 60}
 PLAN = Training(epochs=3, batch=20, lr=0.05, momentum=0.9, checkpoint_every=1)
@@ -30,19 +31,15 @@ def same(a: Run, b: Run) -> bool:
     return torch.equal(a.test.logits, b.test.logits) and torch.equal(a.validation.logits, b.validation.logits)
 
 
-def test_the_same_recipe_gives_the_same_numbers_and_another_seed_others() -> None:
-    first = finish(RECIPE)
-    assert same(first, finish(RECIPE))
-    assert not same(first, finish(replace(RECIPE, seed=1)))
-
-
-def test_training_leaves_the_callers_random_numbers_and_threads_alone() -> None:
+def test_the_same_recipe_gives_the_same_numbers_and_leaves_the_callers_alone() -> None:
     torch.manual_seed(5)
     expected, threads = torch.rand(3), torch.get_num_threads()
     torch.manual_seed(5)
-    finish(RECIPE)
+    first = finish(RECIPE)
     assert torch.equal(torch.rand(3), expected)
     assert torch.get_num_threads() == threads
+    assert same(first, finish(RECIPE))
+    assert not same(first, finish(replace(RECIPE, seed=1)))
 
 
 @pytest.mark.parametrize(
@@ -51,9 +48,9 @@ def test_training_leaves_the_callers_random_numbers_and_threads_alone() -> None:
         {},
         {"reduction": "sum", "clip": 2.0, "weight_decay": 1e-2},
         {"milestones": (1, 2), "step_first": True, "batch": 25},
-        {"drop_last": True, "batch": 25, "schedule": "cosine"},
+        {"drop_last": True, "batch": 25, "schedule": "cosine", "loss_factor": 0.5},
+        {"optimizer": "adam", "momentum": 0.0, "lr": 1e-3},
     ],
-    ids=["plain", "sum and clip", "steps", "drop last"],
 )
 def test_a_training_equals_the_one_written_out_with_torch_alone(changes: dict[str, Any]) -> None:
     recipe = replace(RECIPE, training=replace(PLAN, **changes))
@@ -164,3 +161,55 @@ def test_a_part_of_the_network_may_have_a_rate_of_its_own() -> None:
     assert [len(group["params"]) for group in groups] == [2, 2]
     with pytest.raises(InputError, match="expected rates for parts among 0, 1, got 'embedding'"):
         make_optimizers(model, Training(1, 1, rates={"embedding": 0.1}))
+
+
+def test_learned_epochs_are_those_of_the_vector(vectors: dict[str, dict[str, Any]]) -> None:
+    vector = vectors["learned_epoch"]
+    history = torch.tensor(vector["inputs"]["correct_by_epoch"]).bool()  # (samples, epochs)
+    since = torch.zeros(len(history), dtype=torch.int64)
+    for epoch, correct in enumerate(history.T, start=1):
+        since = learned_since(since, correct, epoch=epoch)
+    assert since.tolist() == [expected or 0 for expected in vector["expected"]["learned"]]
+
+
+@pytest.mark.parametrize(
+    ("epochs", "gap"),
+    [
+        ([1, 2, 3, 9], 1.0 - 7.0),  # early: up to epoch 3
+        ([10, 10, 20, 0], 0.5 - (2 + 7) / 2),  # looked at every 10 epochs: early are those right at the first look
+        ([10, 10, 10, 10], math.nan),
+        ([0, 0, 0, 0], math.nan),
+    ],
+)
+def test_the_logits_of_samples_learned_early_are_compared_with_those_of_the_others(
+    epochs: list[int], gap: float
+) -> None:
+    none = Predictions.from_logits([[0.0, 0.0]], [0])
+    logits = torch.tensor([0.0, 1.0, 2.0, 7.0])
+    run = Run(none, none, learned_epochs=torch.tensor(epochs), max_logits=logits)
+    assert Measured([run]).value("logit_gap") == pytest.approx(gap, nan_ok=True)
+
+
+def test_figures_of_right_and_wrong_samples_are_those_worked_out_by_hand() -> None:
+    figures = epoch_figures(Predictions.from_logits([[math.log(3), 0.0], [math.log(3), 0.0]], [0, 1]))
+    assert figures["nll_correct"] == pytest.approx(-math.log(0.75))
+    assert figures["nll_wrong"] == pytest.approx(-math.log(0.25))
+    entropy = -0.75 * math.log(0.75) - 0.25 * math.log(0.25)
+    assert figures["entropy"] == pytest.approx(entropy)
+    assert figures["entropy_wrong"] == pytest.approx(entropy)
+    assert figures["ece"] == pytest.approx(0.25)
+    right = Predictions.from_logits([[3.0, 0.0], [0.0, 3.0]], [0, 1])
+    assert epoch_figures(right)["nll_wrong"] is None
+    assert temperature_of_epoch(right).temperature < 0.01
+    masked = Predictions.from_logits([[0.0, -math.inf, 0.0]], [0])
+    assert epoch_figures(masked)["entropy"] == pytest.approx(math.log(2))
+
+
+def test_the_optimal_ece_is_the_least_that_a_temperature_reaches_on_the_test_rows() -> None:
+    # 8 of 10 right at one confidence: p = .8, ECE 0, at T = margin / log 4 = 2
+    test = Predictions.from_logits([[2 * math.log(4), 0.0]] * 10, [0] * 8 + [1] * 2)
+    network, loss = torch.nn.Linear(2, 2), torch.nn.CrossEntropyLoss()
+    entry = trajectory_entry({"train": test, "validation": test, "test": test}, model=network, loss=loss)
+    assert entry["test"]["optimal_ece"] == pytest.approx(0.0, abs=1e-12)
+    assert entry["test"]["optimal_temperature"] == pytest.approx(2.0)
+    assert "optimal_ece" not in entry["validation"]

@@ -309,10 +309,10 @@ def _run(study: Study, store: Store, *, workers: int, accelerator: str, ray: boo
         print_text(f"{done} of {total} trainings are finished; {workers} at a time", err=True)
     with working("training") if reports_progress() else nullcontext():
         for step in steps:
-            training = f"{step.cell.objective}, seed {step.cell.recipe.seed}"
-            line = (
-                f"{step.done} of {total} trainings · {training} · epoch {step.epoch}/{step.cell.recipe.training.epochs}"
-            )
+            recipe = step.cell.recipe
+            fold = f", fold {recipe.fold}" if "folds" in recipe.data else ""
+            training = f"{step.cell.objective}, seed {recipe.seed}{fold}"
+            line = f"{step.done} of {total} trainings · {training} · epoch {step.epoch}/{recipe.training.epochs}"
             report_progress(line)
             if log and (step.done > done or time.monotonic() - printed > LOG_EVERY):
                 print_text(line, err=True)
