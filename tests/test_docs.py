@@ -68,15 +68,15 @@ def pages() -> list[Any]:
     found = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     texts = [(path, path.read_text()) for path in found]
     return [
-        pytest.param(path, id=path.relative_to(ROOT).as_posix(), marks=marks_of(text))
+        pytest.param(path, id=path.relative_to(ROOT).as_posix(), marks=marks_of(path, text))
         for path, text in texts
         if any(block.runs for block in blocks_of(text))
     ]
 
 
-def marks_of(text: str) -> list[pytest.MarkDecorator]:
+def marks_of(path: Path, text: str) -> list[pytest.MarkDecorator]:
     """Return what a page needs: the slow tests, unless it is the README, and foreign warnings let pass where it says so."""
-    marks = [] if text.startswith("# Calibrant\n") else [pytest.mark.slow]
+    marks = [] if path.name == "README.md" else [pytest.mark.slow]
     if "<!-- warns: " in text:
         kinds = ("UserWarning", "DeprecationWarning", "FutureWarning")
         marks += [pytest.mark.filterwarnings(f"ignore::{kind}") for kind in kinds]
@@ -176,9 +176,11 @@ def test_a_page_needs_nothing_beside_a_clone_and_says_why_a_block_does_not_run(p
         command.make_context(line, words)  # its options are known, and their values of their kind
 
 
-def modules() -> list[str]:
+def modules() -> list[Any]:
+    """Return the names of all modules; those of the adapters import other libraries for seconds, so they are slow."""
     paths = [path.relative_to(ROOT / "src").with_suffix("") for path in sorted((ROOT / "src").rglob("*.py"))]
-    return [".".join(path.parts).removesuffix(".__init__") for path in paths if path.name != "__main__"]
+    names = [".".join(path.parts).removesuffix(".__init__") for path in paths if path.name != "__main__"]
+    return [pytest.param(name, marks=[pytest.mark.slow] * name.startswith("calibrant.adapters.")) for name in names]
 
 
 @pytest.mark.parametrize("name", modules())

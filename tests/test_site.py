@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.browser import CHROMIUM, PALE, QUIET
+from tests.browser import CHROMIUM, QUIET
 
 import calibrant
 
@@ -35,22 +35,6 @@ const look = (at, width) => {
     await new Promise((done) => setTimeout(done, 300));
     for (const one of frame.contentDocument.querySelectorAll("details")) one.open = true;
     found[`${page} ${width}`] = look(frame.contentDocument, width);
-    frame.remove();
-  }
-  document.body.dataset.probe = JSON.stringify(found);
-})();
-"""
-WALK_SCHEME = """
-(async () => {
-  const found = {};
-  for (const page of PAGES) {
-    const frame = Object.assign(document.createElement("iframe"), { src: page, width: 1280, height: 900 });
-    await new Promise((done) => { frame.onload = done; document.body.append(frame); });
-    await new Promise((done) => setTimeout(done, 300));
-    const at = frame.contentDocument;
-    at.head.append(Object.assign(at.createElement("style"), { textContent: "* { transition: none !important }" }));
-    at.body.setAttribute("data-md-color-scheme", SCHEME);
-    found[page] = look(at, frame.contentWindow);
     frame.remove();
   }
   document.body.dataset.probe = JSON.stringify(found);
@@ -114,13 +98,6 @@ def test_options_and_short_names_do_not_break(hooks: Any) -> None:
         assert hooks.whole(kept) == kept
 
 
-def test_the_search_needs_no_server_and_nothing_from_elsewhere() -> None:
-    settings = (ROOT / "mkdocs.yml").read_text()
-    assert "  - offline" in settings
-    assert "polyfills: [assets/iframe-worker.js]" in settings
-    assert (ROOT / "docs" / "assets" / "iframe-worker.js").exists()
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The built documentation."""
@@ -143,18 +120,6 @@ def probed(site: Path, script: str, profile: Path) -> Any:
     probe = re.search(r'data-probe="([^"]*)"', done.stdout)
     assert probe, done.stderr[-2000:]
     return json.loads(html.unescape(probe[1]))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["default", "slate"])
-def test_text_and_marks_of_the_site_stand_out(scheme: str, site: Path, tmp_path: Path) -> None:
-    pages = ["index.html", "operate.html", "files.html", "choose-a-loss.html", "gallery.html", "papers.html"]
-    script = PALE + WALK_SCHEME.replace("PAGES", json.dumps(pages)).replace("SCHEME", json.dumps(scheme))
-    for page, (pale, text, _) in probed(site, script, tmp_path / "profile").items():
-        assert pale == [], page
-        assert text > 100  # the page was walked
-    faulty = script.replace("ratio(over(colour, ground(e)), ground(e))", "1")
-    assert all(pale for pale, _, _ in probed(site, faulty, tmp_path / "profile").values()), "what is pale is found"
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Every calibrator in ``calibrators.__all__`` keeps the contract of ``check_calibrator``, which names what a faulty one breaks."""
 
+import copy
 import math
 import warnings
 from collections.abc import Callable
@@ -29,7 +30,7 @@ MAKE: dict[str, Callable[[], Calibrator]] = {
     "AutoCalibrator": lambda: calibrators.AutoCalibrator(
         candidates=[calibrators.TemperatureScaling(), calibrators.VectorScaling()]
     ),
-    "ConfidenceBinning": lambda: calibrators.ConfidenceBinning(calibrators.TemperatureScaling()),
+    "ConfidenceBinning": lambda: calibrators.ConfidenceBinning(calibrators.TemperatureScaling(), folds=2),
     "KeepDecision": lambda: calibrators.KeepDecision(calibrators.VectorScaling()),
     "Chain": lambda: calibrators.Chain(calibrators.Identity(), calibrators.TemperatureScaling()),
     "FocalCalibration": lambda: calibrators.FocalCalibration(1.0),
@@ -136,7 +137,7 @@ def test_every_calibrator_keeps_the_contract(name: str) -> None:
     check_calibrator(calibrator, exact=0.05 if name in SPLITS_ROWS else 2e-4)
 
 
-@pytest.mark.parametrize("name", [name for name in FAMILY if name not in OF_RAW_LOGITS])
+@pytest.mark.parametrize("name", [param for param in WITH_LONG if param.values[0] not in OF_RAW_LOGITS])
 def test_a_constant_of_a_row_changes_neither_fit_nor_guard(name: str) -> None:
     logits, labels = drawn(240)
     moved = (logits + torch.linspace(-5, 5, 240)[:, None]).T.contiguous().T  # and in another layout
@@ -154,17 +155,20 @@ def test_what_is_learned_lies_where_the_rows_do() -> None:
     assert {buffer.device for buffer in calibrator.buffers()} == {rows.device}
 
 
-@pytest.mark.parametrize("name", ["PlattScaling", "HistogramBinning", "GroupScaling"])
-def test_confidences_of_decisions_are_fitted_as_two_classes(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "calibrator", [calibrators.PlattScaling(), calibrators.HistogramBinning(), calibrators.GroupScaling(strength=1.0)]
+)
+def test_confidences_of_decisions_are_fitted_as_two_classes(calibrator: Calibrator, tmp_path: Path) -> None:
     some = Predictions.from_logits(*drawn(600)).top_label()
     decisions = some[some.p >= 0.5]
-    features = {"region": torch.arange(len(decisions)) % 2} if make(name).needs_features else None
+    features = {"region": torch.arange(len(decisions)) % 2} if calibrator.needs_features else None
     decisions = replace(decisions, features=features)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrantWarning)
-        one, two = make(name).fit(decisions), make(name).fit(rows := Predictions.from_pairs(decisions))
+        one, two = (copy.deepcopy(calibrator).fit(data) for data in (decisions, Predictions.from_pairs(decisions)))
         one.save(tmp_path / "c.safetensors")
     after = decisions.calibrated_by(load(tmp_path / "c.safetensors"), allow_fit_rows=True)
+    rows = Predictions.from_pairs(decisions)
     assert torch.equal(after.p, rows.calibrated_by(two, allow_fit_rows=True).probs[:, 1])
     assert after.decision is decisions.decision
     with pytest.raises(LeakError):

@@ -53,7 +53,6 @@ def of_classes(shown: Callable[[Any], Any]) -> Any:
 WORK: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {  # a guess, and the call that the pages have for it
     "ECE(10)": (lambda: ECE(10), lambda: ECE(EqualWidth(10))),
     "ECE()(z, y)": (lambda: ECE()(Z, Y), lambda: ECE()(Predictions.from_logits(Z, Y))),
-    "fit of lists": (lambda: TemperatureScaling().fit(Z.tolist(), Y.tolist()), lambda: SCALING),
     "a chain of images": (
         lambda: nn.Sequential(nn.Identity(), SCALING)(IMAGES),
         lambda: SCALING(IMAGES.movedim(1, 3).reshape(-1, 4)).reshape(6, 4, 4, 4).movedim(3, 1),
@@ -63,14 +62,6 @@ WORK: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {  # a guess, and
         lambda: SCALING.predict_proba(IMAGES[:, :, 1, 2]),
     ),
     "one row": (lambda: SCALING.predict_proba(Z[0].tolist())[0], lambda: SCALING.predict_proba(Z)[0]),
-    "labels of text": (
-        lambda: Predictions.from_probs(P, TEXT, class_names=["ant", "bee", "cat", "dog"]).labels,
-        lambda: Y,
-    ),
-    "(N, 1) scores": (
-        lambda: Predictions.from_binary_logits(ONE, YES.long()).logits,
-        lambda: Predictions.from_binary_logits(ONE[:, 0], YES.long()).logits,
-    ),
     "classes by text where a library numbers them": (
         lambda: of_classes(lambda y: np.array(["no", "yes"])[y]) == "yes",
         lambda: of_classes(lambda y: y) == 1,
@@ -98,8 +89,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {  # a guess, and what its s
 @pytest.mark.parametrize("guess", WORK)
 def test_a_guess_of_one_meaning_works(guess: str) -> None:
     guessed, right = (call() for call in WORK[guess])
-    if isinstance(right, nn.Module):
-        guessed, right = repr(guessed), repr(right)
     if not isinstance(right, torch.Tensor | np.ndarray):
         assert guessed == right
     else:
@@ -117,10 +106,9 @@ def test_any_other_is_told_the_right_call_in_one_sentence(guess: str) -> None:
     assert "\n" not in message
 
 
-@pytest.mark.parametrize("method", ["isotonic", "sigmoid"])
-def test_fit_takes_a_method_by_its_short_name(method: str, tmp_path: Path) -> None:
+def test_fit_takes_a_method_by_its_short_name(tmp_path: Path) -> None:
     calibrant.save_predictions(tmp_path / "val.npz", {"val": Predictions.from_logits(Z, Y)})
     out = tmp_path / "c.safetensors"
-    result = CliRunner().invoke(main, ["fit", str(tmp_path / "val.npz"), "--method", method, "-o", str(out)])
+    result = CliRunner().invoke(main, ["fit", str(tmp_path / "val.npz"), "--method", "sigmoid", "-o", str(out)])
     assert result.exit_code == 0, result.output
-    assert calibrant.load(out).fitted
+    assert isinstance(calibrant.load(out), PlattScaling)

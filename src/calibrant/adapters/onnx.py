@@ -4,8 +4,9 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
+from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
@@ -56,7 +57,7 @@ def export(
         if not module.fitted:
             raise module._unfitted()
         example = torch.linspace(1, 0, 2 * int(module.classes)).reshape(2, -1)  # (2, K), or (2, L) for L labels
-    _write(_translate(module, example, input_name="input", output_name="logits"), path)
+    _write(module, path, example, names=("input", "logits"))
 
 
 def export_served(
@@ -105,14 +106,9 @@ def export_served(
         raise refuse(f"{classes} distinct class_names", shown(names), remedy)
     # two different rows: tracing equal rows could remove a branch from the graph
     example = torch.linspace(1, 0, 2 * classes).reshape(2, -1)
-    served, input_name = _Served(calibrator, kind=kind), INPUTS[kind]
     example = example if kind == "logits" else example.softmax(dim=1)
-    program = _translate(served, example, input_name=input_name, output_name="probs")
     facts = {"calibrator": repr(calibrator), "class_names": json.dumps(names), "calibrant": version("calibrant")}
-    for key, value in facts.items():
-        entry = program.metadata_props.add()
-        entry.key, entry.value = key, value
-    _write(program, path)
+    _write(_Served(calibrator, kind=kind), path, example, names=(INPUTS[kind], "probs"), facts=facts)
 
 
 class _Served(nn.Module):
@@ -135,18 +131,17 @@ class _Served(nn.Module):
         return probs.float()[:-1]
 
 
-def _write(program: Any, path: str | os.PathLike[str]) -> None:
+def _write(
+    module: nn.Module,
+    path: str | os.PathLike[str],
+    example: Tensor,
+    *,
+    names: tuple[str, str],
+    facts: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Write ``module`` in evaluation mode to ``path``, with ``names`` of its input and output, and ``facts`` as metadata."""
     if as_path(path).suffix != ".onnx":
         raise refuse("a path that ends in .onnx", repr(str(path)), "rename it")
-    # operators outside the standard domain would run in a single runtime only
-    if foreign := sorted({entry.domain for entry in program.opset_import} - {"", "ai.onnx"}):
-        raise FitError("standard ONNX operators only", f"operators of {', '.join(foreign)}", "simplify the model")
-    with atomic_write(path) as file:
-        file.write(program.SerializeToString())
-
-
-def _translate(module: nn.Module, example: Tensor, *, input_name: str, output_name: str) -> Any:
-    """Return ``module`` in evaluation mode as an ONNX program that accepts any number of rows."""
     with optional("onnx", extra="onnx"):
         import onnx
     with optional("onnxscript", extra="onnx"):
@@ -163,14 +158,18 @@ def _translate(module: nn.Module, example: Tensor, *, input_name: str, output_na
             # PyTorch 2.7 treats a maximum of 2⁶³ − 1 or 2⁶³ − 2 as unbounded, and fails
             rows = torch.export.Dim("rows", min=1, max=2**62)
             traced = torch.export.export(module, (batch,), dynamic_shapes=({0: rows},))
-            names = {"input_names": [input_name], "output_names": [output_name]}
-            program = torch.onnx.export(traced, (), dynamo=True, verbose=False, **names)  # type: ignore[arg-type]
+            named = {"input_names": names[:1], "output_names": names[1:]}
+            exported: Any = torch.onnx.export(traced, (), dynamo=True, verbose=False, **named)  # type: ignore[arg-type]
     finally:
         logging.disable(silenced)
-    assert program is not None
-    found = program.model_proto
-    value = found.graph.input[0]
-    if value.name != input_name:  # if the input is returned unchanged, PyTorch 2.7 gives it only the output's name
-        found.graph.node.insert(0, onnx.helper.make_node("Identity", [input_name], [value.name]))
-        value.name = input_name
-    return found
+    program = exported.model_proto
+    value = program.graph.input[0]
+    if value.name != names[0]:  # if the input is returned unchanged, PyTorch 2.7 gives it only the output's name
+        program.graph.node.insert(0, onnx.helper.make_node("Identity", names[:1], [value.name]))
+        value.name = names[0]
+    # operators outside the standard domain would run in a single runtime only
+    if foreign := sorted({entry.domain for entry in program.opset_import} - {"", "ai.onnx"}):
+        raise FitError("standard ONNX operators only", f"operators of {', '.join(foreign)}", "simplify the model")
+    onnx.helper.set_model_props(program, dict(facts))
+    with atomic_write(path) as file:
+        file.write(program.SerializeToString())
