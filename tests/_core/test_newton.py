@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from calibrant._core import newton as minimisers
 from calibrant._core.newton import convex_fit, newton
 from calibrant.errors import FitError
 
@@ -91,7 +92,10 @@ def test_a_minimum_at_infinity_is_an_error_though_the_gradient_vanishes(wrong: f
         newton(separable, torch.zeros(2, dtype=F64))
 
 
-def test_the_search_by_autograd_finds_the_same_minimum_or_raises() -> None:
+@pytest.mark.parametrize("few", [64, 0])  # with the Hessian, and with its products
+def test_the_search_by_autograd_finds_the_same_minimum_or_raises(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(minimisers, "_FEW", few)
+
     def three_of_four(theta: Tensor) -> Tensor:
         shifted = theta - torch.arange(6, dtype=F64)
         return derivatives(shifted, 0.1)[0] + 0.5 * (theta.diff() - 1).square().sum()

@@ -1,4 +1,4 @@
-"""Histogram binning, isotonic regression and Venn-Abers against scikit-learn and values by hand."""
+"""Histogram binning, isotonic regression and Venn–Abers against scikit-learn and values by hand."""
 
 import math
 

@@ -26,9 +26,9 @@ _DAMPING = 1e-10
 _NEAR = 1e-2  # distance to a bound within which a coordinate with an outward gradient gets a step of its own
 _SHORT = 1e-3  # of the largest parameter: longer steps with hardly a gradient say that there is no minimum
 _TINY = 1e-300
-_ENOUGH = (
-    1e-6  # largest gradient entry in nats that ``convex_fit`` accepts, far below the sampling error of any parameter
-)
+_FEW = 64  # largest number of parameters for autograd's Hessian, which needs one copy of the rows for each
+# Largest gradient entry in nats that ``convex_fit`` accepts, far below the sampling error of any parameter
+_ENOUGH = 1e-6
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def _newton_step(hessian: Tensor, gradient: Tensor, free: Tensor) -> Tensor:
 def convex_fit(loss: Callable[[Tensor], Tensor], start: Tensor, *, tolerance: float = 1e-10) -> tuple[Tensor, float]:
     """Return the minimum (P,) of a convex function and the largest entry of its gradient there, the certificate.
 
-    The method is Newton's in a trust region (Nocedal & Wright 2006, Algorithm 7.2); autograd computes products with the Hessian.
+    The method is Newton's in a trust region (Nocedal & Wright 2006, Algorithm 7.2); autograd computes the Hessian or its products.
 
     Args:
         loss: A twice differentiable function of parameters (P,) float64 that returns the penalised mean log-loss ().
@@ -158,12 +158,16 @@ def convex_fit(loss: Callable[[Tensor], Tensor], start: Tensor, *, tolerance: fl
         gradient, value = slope(host(x))
         return float(value), gradient.cpu().numpy()
 
+    def hessian(x: Any) -> Any:
+        return torch.func.hessian(loss)(host(x)).cpu().numpy()
+
     def product(x: Any, v: Any) -> Any:
         return torch.func.jvp(torch.func.grad(loss), (host(x),), (host(v),))[1].cpu().numpy()
 
+    few = len(start) <= _FEW
+    how = {"method": "trust-exact", "hess": hessian} if few else {"method": "trust-ncg", "hessp": product}
     options = {"gtol": tolerance, "maxiter": 200}
-    start_x = start.cpu().numpy()
-    found = minimize(value_and_gradient, start_x, jac=True, hessp=product, method="trust-ncg", options=options)
+    found = minimize(value_and_gradient, start.cpu().numpy(), jac=True, options=options, **how)
     theta = host(found.x)
     worst = float(slope(theta)[0].abs().max())
     if not worst <= max(_ENOUGH, tolerance):

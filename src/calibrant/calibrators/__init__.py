@@ -22,7 +22,7 @@ from calibrant.calibrators.affine import (
 from calibrant.calibrators.auto import AutoCalibrator
 from calibrant.calibrators.base import FORMAT, Chain, Identity
 from calibrant.calibrators.base import Calibrator as Calibrator  # not a method itself, so that __all__ leaves it out
-from calibrant.calibrators.binned import CentredIsotonic, HistogramBinning, IsotonicCalibration
+from calibrant.calibrators.binned import CentredIsotonic, HistogramBinning, IsotonicCalibration, VennAbers
 from calibrant.calibrators.focal import FocalCalibration, FocalTemperatureScaling
 from calibrant.calibrators.groups import FeatureScaling, GroupScaling
 from calibrant.calibrators.kernel import KernelScaling
@@ -31,7 +31,6 @@ from calibrant.calibrators.multilabel import MultiLabelCalibrator
 from calibrant.calibrators.one_vs_rest import BetaCalibration, PlattScaling, SplineCalibration
 from calibrant.calibrators.prior_shift import PriorShift
 from calibrant.calibrators.temperature import TemperatureScaling
-from calibrant.calibrators.venn_abers import VennAbers
 from calibrant.calibrators.wrappers import ConfidenceBinning, KeepDecision
 from calibrant.errors import FileFormatError, InputError
 

@@ -24,7 +24,7 @@ from calibrant.rows import Batch, RowSource
 
 _STRENGTHS = (300.0, 30.0, 3.0, 0.3)  # strengths among which cross-fitting chooses
 _EVIDENCE = 2.0  # groups get their own parameters if the held-out gain exceeds this many standard errors
-_MOST_BIASES = 50  # by default, groups have biases only up to this number of classes
+_MOST_BIASES = 50  # groups have biases up to this number of classes, and only temperatures beyond
 _MOST_PARAMETERS = 1024
 _PRIOR = 0.5  # standard deviation of the prior on log T in the fit of all rows
 # ridge in rows on the slope and the bias of the mean row, as in PlattScaling; it gives separable data a finite optimum
@@ -66,8 +66,8 @@ class _ByDesign(Certified):
         """T of a row with the mean features, or of no group; NaN before ``fit``."""
         return 1 / float(self.slopes[0]) if self.fitted and float(self.slopes[0]) else math.nan
 
-    def _know(self, columns: dict[str, list[str]], device: torch.device) -> None:
-        self.names = torch.tensor(list(json.dumps(columns).encode()), dtype=torch.uint8, device=device)
+    def _know(self, columns: dict[str, list[str]]) -> None:
+        self.names = torch.tensor(list(json.dumps(columns).encode()), dtype=torch.uint8)
         self._known = columns
 
     def _update_facts(self) -> None:
@@ -98,9 +98,20 @@ def _losses(theta: Tensor, x: Tensor, design: Tensor, labels: Tensor, directions
 
 
 def _fit_table(
-    rows: tuple[Tensor, ...], weights: Tensor, ridge: Tensor, centre: Tensor, start: Tensor, tolerance: float = 1e-10
+    rows: tuple[Tensor, ...],
+    weights: Tensor,
+    strength: float,
+    centre: Tensor,
+    start: Tensor | None = None,
+    tolerance: float = 1e-10,
 ) -> tuple[Tensor, float]:
-    """Return the θ (F, 1 + B) of least mean log-loss of ``rows`` + Σ ridge (θ − centre)² / mass, and the certificate."""
+    """Return the θ (F, 1 + B) of least mean log-loss of ``rows`` + Σ ridge (θ − centre)² / mass, and the certificate.
+
+    The ridge is ``strength``, but for the first slope, which is hardly shrunk.
+    """
+    ridge = torch.full_like(centre, strength)
+    ridge[0, 0] = _SETTLES
+    start = centre if start is None else start
 
     def loss(theta: Tensor) -> Tensor:
         table = theta.view_as(centre)
@@ -161,11 +172,11 @@ class FeatureScaling(_ByDesign):
         return f"temperature={self.temperature:.4g}, features {', '.join(self._known) or 'none'}"
 
     def _fit(self, rows: RowSource) -> None:
-        batch, device = rows.gathered(why="FeatureScaling"), rows.device
+        batch = rows.gathered(why="FeatureScaling")
         check_label_logits(batch)
         numbers = sorted(name for name, column in batch.features.items() if isinstance(column, Tensor))
-        self._know({name: [] for name in (numbers if self.columns is None else self.columns)}, device)
-        table, mass = self._table(batch.features, len(batch)).to(device), rows.mass
+        self._know({name: [] for name in (numbers if self.columns is None else self.columns)})
+        table, mass = self._table(batch.features, len(batch)).to(rows.device), rows.mass
         self.center = batch.row_weights @ table / mass
         spread = (batch.row_weights @ (table - self.center).square() / mass).sqrt()
         self.lowest, self.highest = table.amin(dim=0), table.amax(dim=0)
@@ -173,17 +184,13 @@ class FeatureScaling(_ByDesign):
         self.spread = torch.where(flat, 1.0, spread)
         size = math.sqrt(float(logit_squares(batch)) / mass) or 1.0  # of the logits: it brings them near 1
         design = self._design(batch.features, len(batch))
-        directions = (
-            torch.eye(2, dtype=torch.float64, device=device)[1:]
-            if rows.classes == 2
-            else table.new_empty(0, rows.classes)
-        )
+        # two classes have a bias, that of class 1
+        directions = torch.eye(rows.classes, dtype=torch.float64, device=rows.device)[[1] if rows.classes == 2 else []]
         centre = table.new_zeros(design.shape[1], 1 + len(directions))
-        ridge = torch.full_like(centre, self.ridge)
-        ridge[0], centre[0, 0] = _SETTLES, size  # the slope that changes nothing
+        centre[0, 0] = size  # the slope that changes nothing
         inputs = centre_rows(batch.logits) / size, design, batch.labels, directions
         # from the uniform distribution, where the curvature is largest
-        theta, gradient = _fit_table(inputs, batch.row_weights, ridge, centre, torch.zeros_like(centre))
+        theta, gradient = _fit_table(inputs, batch.row_weights, self.ridge, centre, torch.zeros_like(centre))
         self.slopes, self.biases = theta[:, 0] / size, theta[:, 1:] @ directions
         self.certificate = torch.tensor(gradient, dtype=torch.float64)
 
@@ -191,10 +198,10 @@ class FeatureScaling(_ByDesign):
         table = torch.empty(rows, len(self._known), dtype=torch.float64, device="cpu")
         for at, name in enumerate(self._known):
             column = _column(features, name, rows)
-            if not isinstance(column, Tensor) or not bool(torch.isfinite(column).all()):
-                got = "NaN or inf" if isinstance(column, Tensor) else "names"
-                remedy = "drop those rows, or fill it" if isinstance(column, Tensor) else "GroupScaling goes by names"
-                raise refuse(f"finite numbers in the feature {name!r}", got, remedy)
+            if not isinstance(column, Tensor):
+                raise refuse(f"numbers in the feature {name!r}", "names", "use GroupScaling for names")
+            if not bool(torch.isfinite(column).all()):
+                raise refuse(f"finite numbers in the feature {name!r}", "NaN or inf", "drop those rows, or fill it")
             table[:, at] = column
         return table
 
@@ -210,7 +217,8 @@ class GroupScaling(_ByDesign):
     The sums are over the groups g of a row. Groups are the categories (whole numbers or names) of the feature columns; a row
     belongs to one group of each column, and their effects add up. T is fitted first on all rows, with a normal prior of standard
     deviation ½ on log T. One convex fit then gives u, v, u_g and v_g, with strength / N · Σ (‖v‖² + u_g² + ‖v_g‖²) added to the
-    mean log-loss, so that a group with few rows stays close to the fit of all rows. A slope can be negative.
+    mean log-loss, so that a group with few rows stays close to the fit of all rows. A slope can be negative. With more than 50
+    classes there are no biases.
 
     The strength is the one of four with the lowest five-fold cross-fitted log-loss. If its gain over the temperature alone is not
     more than two standard errors, only the temperature is used (``strength_used`` is inf). A row's fold depends only on its
@@ -221,7 +229,6 @@ class GroupScaling(_ByDesign):
     Args:
         columns: Names of the feature columns; None uses all.
         strength: Strength of the ridge, > 0, or None to choose it by cross-fitted log-loss.
-        bias: Whether groups have biases as well as temperatures; None means with up to 50 classes.
 
     Attributes:
         strength_used: The strength of the fit; inf if no group has its own parameters.
@@ -245,12 +252,9 @@ class GroupScaling(_ByDesign):
 
     used: Tensor
 
-    def __init__(
-        self, columns: Sequence[str] | None = None, *, strength: float | None = None, bias: bool | None = None
-    ) -> None:
+    def __init__(self, columns: Sequence[str] | None = None, *, strength: float | None = None) -> None:
         super().__init__(columns)
         self.strength = None if strength is None else check_number(strength, name="strength", low=0, open_low=True)
-        self.bias = bias
 
     @property
     def strength_used(self) -> float:
@@ -270,13 +274,12 @@ class GroupScaling(_ByDesign):
         batch, classes, device = rows.gathered(why="GroupScaling"), rows.classes, rows.device
         check_label_logits(batch)
         names = self.columns or tuple(batch.features)
-        self._know({name: np.unique(_categories(batch.features, name, len(batch))).tolist() for name in names}, device)
-        biased = classes <= _MOST_BIASES if self.bias is None else self.bias
+        self._know({name: np.unique(_categories(batch.features, name, len(batch))).tolist() for name in names})
+        biased = classes <= _MOST_BIASES
         parameters = (1 + len(self.groups)) * (1 + classes * biased)
         if parameters > _MOST_PARAMETERS:
-            remedy = "leave out columns, or pass bias=False to fit only a temperature per group"
             got = f"{len(self.groups)} groups and {parameters:,} parameters"
-            raise refuse(f"at most {_MOST_PARAMETERS} parameters", got, remedy)
+            raise refuse(f"at most {_MOST_PARAMETERS} parameters", got, "leave out columns, or join categories")
         slope = math.exp(-fit_log_temperature(rows, prior=_PRIOR)[0])
         directions = torch.eye(classes if biased else 0, classes, dtype=torch.float64, device=device)
         design = self._design(batch.features, len(batch)).to(device)
@@ -286,7 +289,7 @@ class GroupScaling(_ByDesign):
         used = self.strength or (self._choose_strength(inputs, centre, batch) if self._known else math.inf)
         theta, gradient = centre, 0.0
         if math.isfinite(used):
-            theta, gradient = _fit_table(inputs, batch.row_weights, _ridge(used, centre), centre, centre)
+            theta, gradient = _fit_table(inputs, batch.row_weights, used, centre)
         self.slopes, self.biases = theta[:, 0] * slope, theta[:, 1:] @ directions
         self.used, self.certificate = torch.tensor([used, gradient], dtype=torch.float64)
 
@@ -300,8 +303,7 @@ class GroupScaling(_ByDesign):
             held, fitting = ((*(one[rows] for one in columns), directions) for rows in (out, rest))
             plain, theta = _losses(centre, *held), centre
             for at, strength in enumerate(_STRENGTHS):  # from the strongest, which lies near the start
-                ridge = _ridge(strength, centre)
-                theta, _ = _fit_table(fitting, weights[rest], ridge, centre, theta, tolerance=1e-6)
+                theta, _ = _fit_table(fitting, weights[rest], strength, centre, theta, tolerance=1e-6)
                 gains[at, out] = plain - _losses(theta, *held)
         sums, mass = gains @ weights, weights.sum()
         best = int(sums.argmax())
@@ -321,13 +323,6 @@ class GroupScaling(_ByDesign):
         sizes, codes = map(len, self._known.values()), self._codes(features, rows).unbind(dim=1)
         members = [torch.arange(size, device="cpu") == code[:, None] for code, size in zip(codes, sizes, strict=True)]
         return torch.cat([torch.ones(rows, 1, device="cpu"), *members], dim=1).double()
-
-
-def _ridge(strength: float, centre: Tensor) -> Tensor:
-    """Return the ridge of all slopes and biases; the first slope is not shrunk."""
-    ridge = torch.full_like(centre, strength)
-    ridge[0, 0] = _SETTLES
-    return ridge
 
 
 def _categories(features: Features, name: str, rows: int) -> np.ndarray:
