@@ -89,8 +89,6 @@ def test_the_area_of_a_dot_is_its_mass_and_its_shape_says_whether_it_is_off() ->
         (lambda: plot.reliability(torch.eye(3)), "expected Predictions or .* a picture or a report, got a Tensor"),
         (lambda: plot.reliability(data(), kind="lines"), "expected kind to be one of"),
         (lambda: plot.reliability(data(), bins=0), "bins"),
-        (lambda: plot.compare(data()), "expected models as names and predictions"),
-        (lambda: plot.compare({}), "names and predictions, at least one, got none"),
         (lambda: plot.classwise(data(), class_names=["a"]), "expected 3 class names, got 1"),
         (lambda: plot.classwise(data().top_label()), "predictions over all classes for classwise"),
         (lambda: plot.reliability(Predictions.from_logits(torch.randn(3, 2))), "labelled"),

@@ -28,7 +28,7 @@ def advised(found: Finding) -> dict[str, str]:
 
 def test_figures_are_those_of_the_rows() -> None:
     data = churn(slope=1.8, shift=0.3)
-    pairs, found = data.one_vs_rest(1), diagnose(Model("m", data), draws=50).event[-1]
+    pairs, found = data.one_vs_rest(1), diagnose(Model("m", data), draws=50).events[-1]
     p, y = pairs.p.numpy(), pairs.y.numpy()
     line = calibration_line(pairs)
     assert (found.slope, found.intercept) == (line.slope, line.intercept)
@@ -60,9 +60,9 @@ def test_figures_are_those_of_the_rows() -> None:
 def test_the_first_screen_says_what_is_wrong_and_what_to_do(slope: float, shift: float, said: str, todo: str) -> None:
     data = churn(2000, slope=slope, shift=shift, seed=3)
     found = diagnose(Model("m", data, class_names=["stays", "leaves"]), draws=50)
-    assert said in found.verdict_before.headline
+    assert said in found.verdicts[0].headline
     assert any(todo in words for words in advised(found).values())
-    assert found.words[0].startswith("The event, leaves, happened in ")
+    assert found.facts[0].startswith("The event, leaves, happened in ")
 
 
 @pytest.mark.parametrize("events", [0, 15])
@@ -73,7 +73,7 @@ def test_few_events_have_a_direction_and_no_interval(events: int, low: bool) -> 
     y[torch.linspace(0, 799, events).long()] = 1
     found = diagnose(Model("m", Predictions.from_binary_probs(1 - p if low else p, 1 - y if low else y)), draws=200)
     side = "low" if low else "high"
-    assert f"too {side} by {100 * (0.15 - events / 800):.1f} points on average" in found.verdict_before.headline
+    assert f"too {side} by {100 * (0.15 - events / 800):.1f} points on average" in found.verdicts[0].headline
     assert found.advice.headline.startswith("Calibrate" if events else "Check the labels: there are no rows with")
     assert (advised(found)["mean"], advised(found)["ECE"]) == ("Label more rows to find out.", "Calibrate.")
     table = event_section(found).blocks[0]
@@ -84,4 +84,4 @@ def test_few_events_have_a_direction_and_no_interval(events: int, low: bool) -> 
 def test_errors_to_both_sides_have_no_direction() -> None:
     half = (torch.arange(800) % 2).double()
     found = diagnose(Model("m", Predictions.from_binary_probs(0.25 + 0.5 * half, half.long())), draws=50)
-    assert "too high in some ranges" in found.event[0].side
+    assert "too high in some ranges" in found.events[0].side

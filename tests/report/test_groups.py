@@ -36,9 +36,9 @@ def test_the_groups_are_those_of_subgroups_and_the_worst_is_named() -> None:
     data = people()
     found = diagnose(Model("net", data), draws=10)
     tested = subgroups(data, ["site", "age"])
-    assert (found.for_whom.before, found.for_whom.after) == (tested, None)
-    assert found.for_whom.notes == ("Left out for more than 200 categories: name.",)
-    assert f"For whom: {tested.verdict}" in found.words
+    assert (found.audit.before, found.audit.after) == (tested, None)
+    assert found.audit.notes == ("Left out for more than 200 categories: name.",)
+    assert f"For whom: {tested.verdict}" in found.facts
     (table,) = (block for block in parts_section(found, panels=0).blocks if isinstance(block, Table))
     worst = tested.rows[0]
     ends = f"+{100 * worst.all_low:.2f} to +{100 * worst.all_high:.2f}"
@@ -70,8 +70,8 @@ def test_a_group_that_stays_off_is_named_and_corrected(off: float, method: Any, 
     calibrator = method and method.fit(people(3000, seed=1, off=off))
     after = calibrator and data.calibrated_by(calibrator)
     found = diagnose(Model("net", data, after, calibrator, by=["site"]), draws=20)
-    assert found.verdict_before.headline.startswith(opens)
-    assert ("for site = b" in found.verdict_before.headline) is opens.endswith("by ")
+    assert found.verdicts[0].headline.startswith(opens)
+    assert ("for site = b" in found.verdicts[0].headline) is opens.endswith("by ")
     assert found.advice.headline.startswith(advises)
     first = first_pictures(found)[0]
     assert first.caption.startswith("Gap by group") is (off > 0)
@@ -121,5 +121,5 @@ def test_weights_weight_every_figure_whatever_their_scale(tmp_path: Path) -> Non
 def test_weights_before_and_after_are_the_same() -> None:
     pairs = Pairs.from_probs([0.2, 0.7], [0, 1], weights=[1, 2])
     other = Pairs.from_probs([0.2, 0.7], [0, 1])
-    with pytest.raises(InputError, match="expected the same weights before and after for net, got different ones"):
+    with pytest.raises(InputError, match="expected the same rows and weights before and after for net"):
         Model("net", pairs, other)

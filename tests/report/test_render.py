@@ -113,7 +113,7 @@ def test_tables_computed_elsewhere_stand_in_both_formats(tmp_path: Path, undrawn
 def test_wrong_input_is_refused_and_nothing_written(tmp_path: Path, undrawn: None) -> None:
     with pytest.raises(InputError, match="expected at least one of models"):
         write_report([], tmp_path / "r.html")
-    with pytest.raises(InputError, match="expected the same number of rows before and after for m, got 600 and 5"):
+    with pytest.raises(InputError, match="expected the same rows and weights before and after for m, got 600 and 5"):
         Model("m", over_confident(), over_confident()[:5])
     with pytest.raises(InputError, match="expected 3 class names, got 2"):
         Model("m", over_confident(), class_names=["a", "b"])

@@ -239,7 +239,7 @@ def _print_labels(table: Subgroups) -> None:
 @click.argument("a")
 @click.argument("b")
 @options.reading("file", *options.ROWS)
-@click.option("--on", metavar="COLUMN", help="Column of both files by which rows are matched.")
+@options.on
 @options.split
 @options.as_json
 def compare(reading: options.Reading, a: str, b: str, on: str | None, split: str, as_json: bool) -> None:

@@ -14,12 +14,10 @@ FAMILIES = ("losses", "calibrators", "metrics")
 
 
 @click.command()
-@click.argument("family", required=False)
+@click.argument("family", required=False, type=click.Choice(FAMILIES))
 @options.as_json
 def methods(family: str | None, as_json: bool) -> None:
     """List every loss, calibrator and metric with a description, its properties and its source.
-
-    FAMILY is losses, calibrators or metrics; without it, all are listed.
 
     Examples:
 
@@ -27,8 +25,7 @@ def methods(family: str | None, as_json: bool) -> None:
 
         calibrant methods calibrators
     """
-    chosen = FAMILIES if family is None else (options.choose(family, FAMILIES, option="family"),)
-    found = {name: [_entry(*member) for member in members(name)] for name in chosen}
+    found = {name: [_entry(*member) for member in members(name)] for name in ([family] if family else FAMILIES)}
     if as_json:
         print_json(found)
         return

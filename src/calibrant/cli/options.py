@@ -63,19 +63,19 @@ split = option("--split", default="test", show_default=True, help="The split to 
 by = column_names("--by", "Also evaluate the groups that these columns define.")
 method = option("--method", "-m", metavar="NAME", help="auto, or a calibrator listed by `calibrant methods`.")
 as_json = option("--json", "as_json", is_flag=True, help="Print one JSON object, in which values are fractions.")
-_ON = "Column of both files by which rows are matched."
+on = option("--on", metavar="COLUMN", help="Column of both files by which rows are matched.")
 _SEVERAL = "Each row has several labels (1, 0 or -1 if missing), each with its own score."
 _READING = {
     "files": click.argument("files", nargs=-1, metavar="[FILE]..."),
     "file": click.argument("file", required=False),
-    "example": option("--example", metavar="NAME", help="An example instead of a FILE: cifar10, sst or 20news."),
+    "example": choice("--example", ["cifar10", "sst", "20news"], "A bundled example instead of a FILE."),
     "columns": option("--columns", metavar="NAMES", help="Columns of scores, one per class: 'p_*' or cat,dog,fox."),
     "label": option("--label", metavar="COLUMN", help="Column of the labels, or 'y_*' for several labels per row."),
     "kind": choice("--kind", ["probs", "logits"], "Whether scores are probabilities or logits."),
     "weights": option("--weights", metavar="COLUMN", help="Column of row weights."),
     "groups": option("--groups", metavar="COLUMN", help="Column of groups of dependent rows, such as patient."),
     "labels": option("--labels", metavar="FILE", help="File of the labels, in the same order or matched by --on."),
-    "on": option("--on", metavar="COLUMN", help=_ON),
+    "on": on,
     "multilabel": option("--multilabel", is_flag=True, help=_SEVERAL),
 }
 MAPPING = ("columns", "label", "kind")
@@ -118,7 +118,7 @@ class Reading(Mapped):
         """Return the files or the example to read, or other files that the options describe as well.
 
         Raises:
-            InputError: If nothing is named, or the example does not exist.
+            InputError: If nothing is named.
             FileFormatError: If a file is missing.
         """
         from calibrant._files import check_source, shown
@@ -131,8 +131,7 @@ class Reading(Mapped):
         options = {name: value for name, value in given.items() if value != "None"}
         found = [Source(name, shown(name), options) for name in files]
         if self.example is not None and not others:
-            known = sorted(path.stem for path in EXAMPLES.glob("*.npz"))
-            name = f"{choose(self.example, known, option='--example')}.npz"
+            name = f"{self.example}.npz"
             found.append(Source(str(EXAMPLES / name), name, {"example": self.example}))
         if not found:
             raise InputError("name a FILE of predictions, or an example: --example cifar10")

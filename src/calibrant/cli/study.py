@@ -102,7 +102,7 @@ def run(
         raise InputError(
             "name one study (with --only and --setting for parts of it), or pass --all; see calibrant study list"
         )
-    kept, failed, fingerprints = Store(store), False, set[str]()
+    kept, failed = Store(store), False
     for file in [_read_study(name)] if name is not None else map(_read_study, presets()):
         if everything and file.scales and scale not in file.scales:
             say("note", f"{file.name} has no scale {scale!r}: left out")
@@ -112,7 +112,6 @@ def run(
             if not everything:
                 check_file(file, chosen)
             _print_plan(chosen, kept, scale, f"{workers} at a time, {executor}, accelerator {accelerator}")
-            fingerprints |= {cell.recipe.fingerprint for cell in chosen.cells()}
             continue
         try:
             with naming(file.name) if file.name.endswith(".toml") else nullcontext():
@@ -127,8 +126,6 @@ def run(
             print_text(f"{chosen.name} is finished: calibrant study show {chosen.name}")
         elif reports_progress():
             _print(*_study_tables(chosen, collect(chosen, kept)))
-    if dry_run and everything:
-        print_text(f"all studies: {len(fingerprints)} different trainings; shared ones are counted once")
     return 2 if failed else 0
 
 

@@ -48,11 +48,6 @@ class Bin:
         """Whether the accuracy lies outside what is expected if calibrated."""
         return not self.expect_low <= self.accuracy <= self.expect_high
 
-    @property
-    def gap(self) -> float:
-        """Confidence minus accuracy: positive is over-confident."""
-        return self.confidence - self.accuracy
-
 
 @dataclass(frozen=True)
 class Diagram:

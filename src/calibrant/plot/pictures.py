@@ -114,7 +114,7 @@ def compare(models: Mapping[str, Data], ax: "Axes | None" = None, *, bins: int =
         The figure, with one ``Diagram`` per name.
 
     Raises:
-        InputError: If there are none, or one has no rows.
+        InputError: If one has no rows or no labels.
 
     Examples:
         >>> from calibrant import Predictions
@@ -122,7 +122,7 @@ def compare(models: Mapping[str, Data], ax: "Axes | None" = None, *, bins: int =
         >>> compare({"before": data, "after": data})
         Picture(before, after)
     """
-    numbers = {name: diagram_of(data, binning=EqualMass(bins)) for name, data in _named(models).items()}
+    numbers = {name: diagram_of(data, binning=EqualMass(bins)) for name, data in models.items()}
     chosen, start = axes_of(ax), lower_limit(*numbers.values())
     draw_diagonal(chosen, start)
     looks = zip(cycle(COLOURS), cycle(DASHES), cycle(MARKERS), strict=False)
@@ -146,7 +146,7 @@ def risk_coverage(models: Data | Mapping[str, Data], ax: "Axes | None" = None) -
         The figure, with a ``metrics.RiskCoverage``, or one per name.
 
     Raises:
-        InputError: If there are none, or one has no rows.
+        InputError: If one has no rows or no labels.
 
     Examples:
         >>> from calibrant import Predictions
@@ -154,7 +154,7 @@ def risk_coverage(models: Data | Mapping[str, Data], ax: "Axes | None" = None) -
         >>> risk_coverage(data).numbers.risk.tolist()
         [0.0, 0.5]
     """
-    named = {"": models} if isinstance(models, Data) else _named(models)
+    named = {"": models} if isinstance(models, Data) else models
     curves, chosen = {name: metrics.risk_coverage(data) for name, data in named.items()}, axes_of(ax, height=3.2)
     for (name, curve), colour, dash in zip(curves.items(), cycle(COLOURS), cycle(DASHES), strict=False):
         at = np.unique(np.linspace(0, len(curve.risk) - 1, POINTS).round().astype(int))
@@ -284,10 +284,3 @@ def check_names(class_names: Sequence[str] | None, *, classes: int) -> None:
     """Refuse names of classes that are not K; None stands for the indices."""
     if class_names is not None and len(class_names) != classes:
         raise InputError(f"{classes} class names", f"{len(class_names)}", "name every class")
-
-
-def _named(models: Mapping[str, Data]) -> Mapping[str, Data]:
-    if not isinstance(models, Mapping) or not models:
-        got = "none" if isinstance(models, Mapping) else f"a {type(models).__name__}"
-        raise InputError("models as names and predictions, at least one", got, 'pass {"before": a, "after": b}')
-    return models

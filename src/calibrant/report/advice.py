@@ -1,7 +1,6 @@
 """The verdict on a model, the recommendation that follows from it, and the commands that carry it out."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePath
@@ -165,69 +164,54 @@ def _verdict_on_labels(table: Subgroups, worst: str, *, margin: float) -> Verdic
     return Verdict("large" if abs(gap) >= margin else "small", headline, table.verdict)
 
 
-NOTHING, TEMPERATURE = "doing nothing", "plain temperature scaling"
-
-
 @dataclass(frozen=True)
 class Gain:
     """The reduction of the log-loss by calibration, paired row by row.
 
     Args:
-        against: Name of the alternative that calibration is compared with.
-        difference: Log-loss of the alternative minus log-loss after calibration, in nats; positive means calibration is better.
+        difference: Log-loss before calibration minus log-loss after it, in nats; positive means calibration is better.
         low: Lower end of the 95 % interval of the difference.
         high: Upper end of the interval.
     """
 
-    against: str
     difference: float
     low: float
     high: float
-
-    @property
-    def state(self) -> int:
-        """1 if calibration is significantly better, −1 if significantly worse, 0 if the interval contains 0."""
-        return 1 if self.low > 0 else -1 if self.high < 0 else 0
 
     @property
     def sentence(self) -> str:
         """The gain as a sentence."""
         lower = self.difference >= 0
         low, high = (self.low, self.high) if lower else (-self.high, -self.low)
-        than = (
-            f"{'lower' if lower else 'higher'} than {'with' if self.against == TEMPERATURE else 'when'} {self.against}"
-        )
+        than = f"{abs(self.difference):.4f} {'lower' if lower else 'higher'} than without it"
         ends = f"{signed(low, '.4f')} to {signed(high, '.4f')}"
-        return f"Its log-loss is {abs(self.difference):.4f} {than} (95 % interval of the difference: {ends})."
+        return f"Its log-loss is {than} (95 % interval of the difference: {ends})."
 
 
-def gains_of(model: Model, *, draws: int) -> list[Gain]:
-    """Return the gains of a model's calibrator over doing nothing and, if available, over plain temperature scaling.
+def gain_of(model: Model, *, draws: int) -> Gain | None:
+    """Return the gain of a model's calibrator.
 
-    A gain is left out if it is infinite, or if too few decisions are wrong to test it (``scarce_errors``).
+    None if there is no calibrator, the gain is infinite, or too few decisions are wrong to test it (``scarce_errors``).
 
     Args:
-        model: A model with ``after``, and with ``reference`` for the second gain.
+        model: The model.
         draws: As in ``write_report``; with 0 nothing is tested.
     """
     if model.after is None or type(model.before) is not type(model.after) or draws < 2:
-        return []
-    after, found = model.after.counted, []
-    for name, data in ((NOTHING, model.before), (TEMPERATURE, model.reference)):
-        if data is None:
-            continue
-        before = data.counted
-        # a paired difference, so that the difficulty of a row cancels
-        difference = _log_losses(before) - _log_losses(after)
-        several = isinstance(before, MultiLabel) or isinstance(after, MultiLabel)
-        scarce = None if several else scarce_errors(before, after, loss=NLL().of_labels)  # type: ignore[arg-type]
-        if not bool(torch.isfinite(difference).all()) or scarce is not None:
-            continue
-        weight = None if before.weights is None else before.weights.cpu()
-        with suppress(NoIntervalError):
-            test = paired_test(difference, groups=before.groups, weight=weight)
-            found.append(Gain(name, test.difference, test.low, test.high))
-    return found
+        return None
+    before, after = model.before.counted, model.after.counted
+    # a paired difference, so that the difficulty of a row cancels
+    difference = _log_losses(before) - _log_losses(after)
+    several = isinstance(before, MultiLabel) or isinstance(after, MultiLabel)
+    scarce = None if several else scarce_errors(before, after, loss=NLL().of_labels)  # type: ignore[arg-type]
+    if not bool(torch.isfinite(difference).all()) or scarce is not None:
+        return None
+    weight = None if before.weights is None else before.weights.cpu()
+    try:
+        test = paired_test(difference, groups=before.groups, weight=weight)
+    except NoIntervalError:
+        return None
+    return Gain(test.difference, test.low, test.high)
 
 
 def _log_losses(data: Data | MultiLabel) -> Tensor:
@@ -251,25 +235,19 @@ class Advice:
     """
 
     headline: str
-    reasons: list[str]
-    commands: list[tuple[str, str]]
+    reasons: Sequence[str] = ()
+    commands: Sequence[tuple[str, str]] = ()
 
 
 def advice_of(
-    model: Model,
-    verdicts: Sequence[Verdict],
-    gains: Sequence[Gain],
-    state: State,
-    audit: Audit | None,
-    *,
-    margin: float,
+    model: Model, verdicts: Sequence[Verdict], gain: Gain | None, state: State, audit: Audit | None, *, margin: float
 ) -> Advice:
     """Return the recommendation for a model.
 
     Args:
         model: The model.
         verdicts: The verdict before calibration, and after it if there is a calibrator.
-        gains: The result of ``gains_of``.
+        gain: The result of ``gain_of``.
         state: The figures after calibration, or before it without a calibrator.
         audit: The groups or labels, or None.
         margin: ECE above which an error is large; the check command contains it.
@@ -277,22 +255,19 @@ def advice_of(
     commands = partial(commands_of, model, margin=margin, event=state.event is not None)
     before, after, name = verdicts[0], verdicts[-1], model.method or "calibration"
     if state.lacking:
-        return Advice(f"Check the labels: there are no {state.lacking}.", [], [])
+        return Advice(f"Check the labels: there are no {state.lacking}.")
     if model.after is None:
         if before.state in ("calibrated", "small"):
-            return Advice("Its calibration needs no action.", [], [])
+            return Advice("Its calibration needs no action.")
         if before.state == "unclear":
-            return Advice("Collect more labelled rows before deciding.", [], [])
-        return Advice("Calibrate it on labelled rows other than these.", [], commands())
-    by = {gain.against: gain for gain in gains}
-    reasons = [f"After {name}: {lower_first(after.headline)}. {after.detail}", *(gain.sentence for gain in gains)]
+            return Advice("Collect more labelled rows before deciding.")
+        return Advice("Calibrate it on labelled rows other than these.", commands=commands())
+    reasons = [f"After {name}: {lower_first(after.headline)}. {after.detail}", *([gain.sentence] if gain else [])]
     if audit is not None and audit.off_by and not isinstance(model.calibrator, BY_GROUP):
         method, columns = correction_by(audit.off_by, model.before.features or {})
         headline = f"Calibrate by {listed(columns)}: one correction for all leaves some groups wrong."
         return Advice(headline, reasons, commands(method=method, features=columns))
-    nothing, temperature = by.get(NOTHING), by.get(TEMPERATURE)
-    if nothing is None:
-        # without gains only the two verdicts are known
+    if gain is None:  # only the two verdicts are known
         headline = f"Collect more labelled rows before deciding on {name}."
         if not isinstance(model.before, MultiLabel) and bool(model.before.correct.all()):
             headline = "Collect labelled rows on which the model is wrong: correct ones do not show how confident it should be."
@@ -301,17 +276,12 @@ def advice_of(
         why = "The gain in log-loss could not be tested: it is infinite, or too few decisions are wrong."
         return Advice(headline, [*reasons, why], commands())
     # the log-loss decides because it is a proper score; an ECE can fall while the probabilities get worse
-    if nothing.state <= 0:
-        what = "makes its log-loss worse" if nothing.state < 0 else "has no significant gain in log-loss"
+    if gain.low <= 0:
+        what = "makes its log-loss worse" if gain.high < 0 else "has no significant gain in log-loss"
         if before.state == "large" and after.state == "large" and name not in ("auto", "AutoCalibrator"):
             headline = f"Calibrate with another method: {name} {what}, and the error stays large."
             return Advice(headline, reasons, commands(method="auto"))
-        return Advice(f"Leave the model as it is: {name} {what}.", reasons, [])
-    if temperature is not None and temperature.state < 0:
-        headline = f"Use plain temperature scaling: {name} is significantly worse."
-        return Advice(headline, reasons, commands(method="TemperatureScaling"))
-    if temperature is not None and temperature.state == 0:
-        reasons.append("That may be chance: if you prefer a single number, use plain temperature scaling.")
+        return Advice(f"Leave the model as it is: {name} {what}.", reasons)
     columns = feature_names(model.calibrator)
     return Advice(f"Calibrate {f'by {listed(columns)} ' if columns else ''}with {name}.", reasons, commands())
 

@@ -1,10 +1,10 @@
 """The findings of a report on one model: figures before and after calibration, the verdict, and what to do.
 
-A report in JSON contains these records.
+A report in JSON contains them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -15,8 +15,7 @@ from calibrant.calibrators.auto import Evidence
 from calibrant.data.multilabel import MultiLabel
 from calibrant.data.predictions import Predictions
 from calibrant.metrics import Accuracy
-from calibrant.plot.diagrams import Diagram
-from calibrant.report.advice import MARGIN, Advice, Gain, Verdict, advice_of, gains_of, verdicts_of
+from calibrant.report.advice import MARGIN, Advice, Gain, Verdict, advice_of, gain_of, verdicts_of
 from calibrant.report.groups import Audit, audit_of, off_in
 from calibrant.report.model import Model, fingerprint
 from calibrant.report.state import Event, State, state_of
@@ -48,51 +47,33 @@ class ClassFigures:
 
 @dataclass(frozen=True, eq=False)
 class Finding:
-    """The findings on one model; the JSON has every field except the first three.
+    """The findings on one model.
 
     Args:
         model: The model.
-        states: The figures before calibration, and after it if there is a calibrator.
-        label: The label that the pictures show, if there are several labels per row.
-        name: Name of the model.
-        source: Name of its file.
-        calibrator: The calibrator as text, or None.
-        fingerprint: Hash of the data, 16 hexadecimal digits.
         margin: ECE above which an error is large.
-        verdict_before: The verdict before calibration, at the top of the page.
-        verdict_after: The verdict after calibration, or None.
+        states: The figures before calibration, and after it if there is a calibrator.
+        audit: Groups of rows by their features, or labels, with a test of the worst; or None.
+        label: The label that the pictures show, if there are several labels per row.
+        verdicts: The verdict on each state; the first is at the top of the page.
+        gain: The calibrator's gain in log-loss, or None.
         advice: The recommendation.
-        gains: The calibrator's gains in log-loss.
-        evidence: The candidates of an automatic choice and their cross-validated log-loss, or None.
-        words: The facts as sentences.
+        facts: The facts behind the verdict as sentences.
         remarks: Sentences on the effect of weights.
         classes: Every class, the largest error first.
-        diagram_before: The reliability diagram in bins of equal mass.
-        diagram_after: The diagram after calibration, or None.
-        event: The figures of an event before and after calibration, or None.
-        for_whom: Groups of rows by their features, or labels, with a test of the worst; or None.
     """
 
     model: Model
-    states: Sequence[State]
-    label: str | None
-    name: str
-    source: str
-    calibrator: str | None
-    fingerprint: str
     margin: float
-    verdict_before: Verdict
-    verdict_after: Verdict | None
+    states: Sequence[State]
+    audit: Audit | None
+    label: str | None
+    verdicts: Sequence[Verdict]
+    gain: Gain | None
     advice: Advice
-    gains: Sequence[Gain]
-    evidence: Evidence | None
-    words: Sequence[str]
+    facts: Sequence[str]
     remarks: Sequence[str]
     classes: Sequence[ClassFigures]
-    diagram_before: Diagram
-    diagram_after: Diagram | None
-    event: Sequence[Event] | None
-    for_whom: Audit | None
 
     @property
     def calibrated(self) -> bool:
@@ -100,10 +81,39 @@ class Finding:
         return len(self.states) > 1
 
     @property
+    def events(self) -> list[Event]:
+        """The figures of an event before and after calibration; empty if there is no event."""
+        return [state.event for state in self.states if state.event is not None]
+
+    @property
+    def evidence(self) -> Evidence | None:
+        """The candidates of an automatic choice and their cross-validated log-loss, or None."""
+        return self.model.calibrator.evidence if isinstance(self.model.calibrator, AutoCalibrator) else None
+
+    @property
     def plain(self) -> dict[str, Any]:
         """The finding as JSON data."""
-        shown = [field.name for field in fields(self) if field.name not in ("model", "states", "label")]
-        return {name: json_data(getattr(self, name)) for name in shown}
+        after = self.states[1] if self.calibrated else None
+        found = {
+            "name": self.model.name,
+            "source": self.model.file,
+            "calibrator": self.model.calibrated_with,
+            "fingerprint": fingerprint(self.model.before),
+            "margin": self.margin,
+            "verdict_before": self.verdicts[0],
+            "verdict_after": self.verdicts[1] if after else None,
+            "advice": self.advice,
+            "gains": [{"against": "doing nothing", **asdict(self.gain)}] if self.gain else [],
+            "evidence": self.evidence,
+            "words": self.facts,
+            "remarks": self.remarks,
+            "classes": self.classes,
+            "diagram_before": self.states[0].diagram,
+            "diagram_after": after.diagram if after else None,
+            "event": self.events or None,
+            "for_whom": self.audit,
+        }
+        return {name: json_data(value) for name, value in found.items()}
 
 
 def diagnose(model: Model, *, draws: int = 1000, margin: float = MARGIN) -> Finding:
@@ -121,30 +131,10 @@ def diagnose(model: Model, *, draws: int = 1000, margin: float = MARGIN) -> Find
     datas = [model.before] if model.after is None else [model.before, model.after]
     states = [state_of(model, data, draws=draws, label=label) for data in datas]
     verdicts = verdicts_of(model, states, audit, label, margin=margin)
-    gains, last = gains_of(model, draws=draws), states[-1]
-    after = len(states) > 1
-    return Finding(
-        model=model,
-        states=states,
-        label=label,
-        name=model.name,
-        source=model.file,
-        calibrator=model.calibrated_with,
-        fingerprint=fingerprint(model.before),
-        margin=margin,
-        verdict_before=verdicts[0],
-        verdict_after=verdicts[-1] if after else None,
-        advice=advice_of(model, verdicts, gains, last, audit, margin=margin),
-        gains=gains,
-        evidence=model.calibrator.evidence if isinstance(model.calibrator, AutoCalibrator) else None,
-        words=_facts(model, states[0], audit),
-        remarks=_remarks_on_weights(model),
-        classes=_class_figures(model, states),
-        diagram_before=states[0].diagram,
-        diagram_after=last.diagram if after else None,
-        event=[state.event for state in states if state.event is not None] or None,
-        for_whom=audit,
-    )
+    gain = gain_of(model, draws=draws)
+    advice = advice_of(model, verdicts, gain, states[-1], audit, margin=margin)
+    facts, remarks, classes = _facts(model, states[0], audit), _remarks(model), _class_figures(model, states)
+    return Finding(model, margin, states, audit, label, verdicts, gain, advice, facts, remarks, classes)
 
 
 def _class_figures(model: Model, states: Sequence[State]) -> list[ClassFigures]:
@@ -201,7 +191,7 @@ def _facts(model: Model, state: State, audit: Audit | None) -> list[str]:
     return facts
 
 
-def _remarks_on_weights(model: Model) -> list[str]:
+def _remarks(model: Model) -> list[str]:
     """Return a sentence on the effect of weights on the figures; nothing without weights."""
     data = model.before
     if data.weights is None:

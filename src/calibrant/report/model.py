@@ -39,8 +39,6 @@ class Model:
         split: Name of the split; "" or "all" if the file has no other rows, so that a calibrator must be fitted on another
             file.
         class_names: K names, or None for the class indices.
-        reference: The same rows after plain temperature scaling, fitted on the same data as ``calibrator``; None leaves that
-            comparison out.
         options: The options for reading the file, such as {"columns": "p_*"}, for the commands in the report.
         by: Names of features of ``before`` that define groups; None uses all, an empty list none.
 
@@ -60,7 +58,6 @@ class Model:
     source: str = ""
     split: str = ""
     class_names: Sequence[str] | None = None
-    reference: Data | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     by: Sequence[str] | None = None
 
@@ -74,15 +71,9 @@ class Model:
                 labelled_rows(data)
         if isinstance(self.before, Predictions):
             check_names(self.class_names, classes=self.before.classes)
-        if self.after is not None and len(self.after) != len(self.before):
-            got = f"{len(self.before)} and {len(self.after)}"
-            raise InputError(
-                f"the same number of rows before and after for {self.name}", got, "calibrate the same predictions"
-            )
         if self.after is not None and not same_weights(self.before, self.after):  # type: ignore[arg-type]
-            raise InputError(
-                f"the same weights before and after for {self.name}", "different ones", "use calibrated_by"
-            )
+            got = f"{len(self.before)} and {len(self.after)} rows, or other weights"
+            raise InputError(f"the same rows and weights before and after for {self.name}", got, "use calibrated_by")
 
     def __repr__(self) -> str:
         return f"Model({self.name!r}, {len(self.before)} rows)"
@@ -90,7 +81,7 @@ class Model:
     @property
     def calibrated_with(self) -> str | None:
         """The calibrator as text."""
-        return as_text(self.calibrator)
+        return self.calibrator if isinstance(self.calibrator, str | None) else in_one_line(self.calibrator)
 
     @property
     def method(self) -> str:
@@ -100,7 +91,7 @@ class Model:
     @property
     def file(self) -> str:
         """The file's name without its folders."""
-        return PurePath(self.source).name or self.source
+        return PurePath(self.source).name
 
     @property
     def whole(self) -> bool:
@@ -178,11 +169,6 @@ class Section:
     title: str
     blocks: Sequence[Block]
     folded: bool = True
-
-
-def as_text(calibrator: AnyCalibrator | str | None) -> str | None:
-    """Return the repr of a calibrator in one line, or the name passed instead of one."""
-    return calibrator if calibrator is None or isinstance(calibrator, str) else in_one_line(calibrator)
 
 
 def in_one_line(calibrator: AnyCalibrator) -> str:

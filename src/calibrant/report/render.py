@@ -8,7 +8,6 @@ import os
 import platform
 import re
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,8 @@ from calibrant.errors import InputError
 from calibrant.report.advice import MARGIN
 from calibrant.report.figures import inline_svg
 from calibrant.report.finding import diagnose
-from calibrant.report.model import Block, Model, Table
-from calibrant.report.sections import comparison_of, overview_of, page_of, pairs_of
+from calibrant.report.model import Block, Model, Table, fingerprint
+from calibrant.report.sections import comparison_of, first_pictures, overview_of, pairs_of, sections_of
 
 
 def write_report(
@@ -85,10 +84,18 @@ def write_report(
         write_whole(path, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
         return Path(path)
     blocks += [overview_of(findings)] if len(findings) > 1 else []
-    pages, number = [page_of(found, models=len(findings)) for found in findings], itertools.count()
-    known = {"title": title, "notes": notes, "blocks": blocks, "pages": pages, "versions": versions()}
+    pages = [(found, first_pictures(found), sections_of(found, models=len(findings))) for found in findings]
+    number = itertools.count()
     # render the page first: the security policy contains a hash of the script exactly as it is in the page
-    page = _template().render(**known, svg=lambda picture: inline_svg(picture, prefix=f"f{next(number)}"))
+    page = _template().render(
+        title=title,
+        notes=notes,
+        blocks=blocks,
+        pages=pages,
+        versions=versions(),
+        fingerprint=fingerprint,
+        svg=lambda picture: inline_svg(picture, prefix=f"f{next(number)}"),
+    )
     page = re.sub(r"(?<=\d) %", "\u00a0%", page)  # no line break between a number and its percent sign
     script = page[page.rindex("<script>") + len("<script>") : page.rindex("</script>")]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -120,9 +127,8 @@ def versions() -> dict[str, str]:
     }
 
 
-@cache
 def _template() -> Any:
-    """Return the template of reports, compiled once per process, because compiling takes as long as a picture."""
+    """Return the template of reports."""
     import jinja2
 
     made = jinja2.Environment(

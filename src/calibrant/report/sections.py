@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -42,29 +41,14 @@ MOST_ROWS = 20  # largest number of rows in a table of classes, groups or labels
 MOST_COMPARED = 4  # largest number of models that are compared in pairs, to keep the first screen short
 
 
-@dataclass(frozen=True)
-class Page:
-    """The content of the page on one model.
-
-    Args:
-        found: The findings, with verdict and advice for the first screen.
-        pictures: The pictures of the first screen.
-        sections: The sections below it, in order.
-    """
-
-    found: Finding
-    pictures: Sequence[Picture]
-    sections: Sequence[Section]
-
-
-def page_of(found: Finding, *, models: int = 1) -> Page:
-    """Return the page on one model.
+def sections_of(found: Finding, *, models: int = 1) -> list[Section]:
+    """Return the sections of the page on one model, in order.
 
     Args:
         found: The findings.
         models: Number of models in the report; with more models, each has fewer diagrams of single classes.
     """
-    pictures, panels = first_pictures(found), PANELS // models
+    panels = PANELS // models
     made = [
         event_section(found),
         panel_section(found),
@@ -72,13 +56,13 @@ def page_of(found: Finding, *, models: int = 1) -> Page:
         classes_section(found, panels=panels),
         calibrator_section(found),
     ]
-    return Page(found, pictures, [section for section in made if section is not None])
+    return [section for section in made if section is not None]
 
 
 def first_pictures(found: Finding) -> list[Picture]:
     """Return the pictures of the first screen: the gaps of groups, and before and after calibration on one scale."""
     names = ("Before", f"After {found.model.method or 'calibration'}") if found.calibrated else ("Uncalibrated",)
-    audit, start = found.for_whom, lower_limit(*(state.diagram for state in found.states))
+    audit, start = found.audit, lower_limit(*(state.diagram for state in found.states))
     groups = [groups_picture(audit)] if audit is not None and audit.columns and off_in(audit.before) else []
     named = zip(names, found.states, strict=True)
     return [*groups, *(state_picture(state, name, subject=_subject(found), start=start) for name, state in named)]
@@ -107,7 +91,7 @@ def panel_section(found: Finding) -> Section:
         todo = WITHIN_CHANCE if within else TO_DO.get(last.label.split("(")[0], "")
         limits = last.limits or last.shown(last.null_mean)
         rows.append((last.label + over, [row.value_and_interval for row in states], limits, todo))
-    title, event = "All figures", found.event is not None and not isinstance(found.model.before, MultiLabel)
+    title, event = "All figures", bool(found.events) and not isinstance(found.model.before, MultiLabel)
     if found.calibrated:
         title += f", before and after {found.model.method or 'calibration'}"
     table = _table_of_states(found, title, "metric", rows)
@@ -117,9 +101,9 @@ def panel_section(found: Finding) -> Section:
 
 def event_section(found: Finding) -> Section | None:
     """Return the section of an event's statistics, with their values if calibrated and advice."""
-    if not found.event:
+    if not (states := found.events):
         return None
-    states, last = found.event, found.event[-1]
+    last = states[-1]
     ranking = "To improve it, train a better model: calibration hardly changes the ranking."
     ece = WITHIN_CHANCE
     if last.ece.null_high is None or last.ece.significant:
@@ -164,7 +148,7 @@ def _todo(event: Event, one: Interval | None, right: float, below_and_above: tup
 
 def parts_section(found: Finding, *, panels: int) -> Section | None:
     """Return the section of groups of rows, or labels, with the test of the worst; the strongest evidence is first."""
-    if (audit := found.for_whom) is None:
+    if (audit := found.audit) is None:
         return None
     tables = [parts for parts in (audit.before, audit.after) if parts is not None]
     when = ("Before calibration: ", "After it: ") if len(tables) > 1 else ("",)
@@ -224,7 +208,7 @@ def calibrator_section(found: Finding) -> Section | None:
     """Return the section on the calibrator: its parameters, the number of rows it was fitted on, and why it was chosen."""
     if not found.calibrated:
         return None
-    calibrator, blocks = found.model.calibrator, list[Block]([found.calibrator or "not named"])
+    calibrator, blocks = found.model.calibrator, list[Block]([found.model.calibrated_with or "not named"])
     if isinstance(calibrator, Calibrator) and (fitted := rows_in_sketch(calibrator.fit_rows)):
         blocks += [f"It was fitted on {fitted:,} rows; none of them may be among the rows evaluated here."]
     if (evidence := found.evidence) is not None:
@@ -243,11 +227,11 @@ def overview_of(findings: Sequence[Finding]) -> Table:
     """Return the table of all models of a report, with links to their sections."""
     rows = []
     for found in findings:
-        after = f"; after: {lower_first(found.verdict_after.headline)}" if found.verdict_after else ""
+        after = f"; after: {lower_first(found.verdicts[1].headline)}" if found.calibrated else ""
         before, last = found.states[0], found.states[-1]
         eces = [before.ece.value, last.ece.value if found.calibrated else None, last.ece.null_high]
         cells = [f"{before.rows[0].n:,}", *map(percent, [last.diagram.accuracy, *eces])]
-        rows.append([found.name, *cells, f"{found.verdict_before.headline}{after}. {found.advice.headline}"])
+        rows.append([found.model.name, *cells, f"{found.verdicts[0].headline}{after}. {found.advice.headline}"])
     header = ["model", "rows", "accuracy", "ECE before", "ECE after", "calibrated 97.5 %", "verdict, what to do"]
     links = [f"#model-{place}" for place in range(1, len(rows) + 1)]
     return Table("All models. A name links to its section.", header, rows, links=links)
@@ -255,7 +239,7 @@ def overview_of(findings: Sequence[Finding]) -> Table:
 
 def pairs_of(findings: Sequence[Finding]) -> dict[tuple[str, str], Comparison]:
     """Return the comparison of each pair of two to four models after calibration; empty if their rows differ."""
-    names = [found.name for found in findings]
+    names = [found.model.name for found in findings]
     names = [name if names.count(name) == 1 else f"{name} ({place})" for place, name in enumerate(names, start=1)]
     used = {}
     for name, found in zip(names, findings, strict=True):
@@ -284,7 +268,7 @@ def comparison_of(pairs: dict[tuple[str, str], Comparison], findings: Sequence[F
     best = sorted({name for pair in pairs for name in pair} - lost)
     todo = f"{listed(best)} do not differ significantly in {score} on these rows: take the simpler one, or label more rows."
     if len(best) == 1:
-        then = [one.advice.headline for one in findings if one.name == best[0]]
+        then = [one.advice.headline for one in findings if one.model.name == best[0]]
         todo = " ".join([f"take {best[0]}, which has the better {score}.", *then])
     calibrated = ", after calibration" if any(one.calibrated for one in findings) else ""
     return [Claims("Which model" + calibrated, [f"What to do: {todo}", *(found.verdict for found in pairs.values())])]
