@@ -162,14 +162,13 @@ def test_what_a_page_shows_runs(page: Path, tmp_path: Path, monkeypatch: pytest.
         assert same, f"{kept.name} is not what {page.name} draws: python docs/figures/tutorials.py"
 
 
-@pytest.mark.parametrize(
-    "page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda path: path.stem
-)
-def test_a_page_needs_nothing_beside_a_clone_and_says_why_a_block_does_not_run(page: Path) -> None:
-    assert "../" not in "".join(block.code for block in blocks_of(page.read_text()))
-    silent = [block.line for block in blocks_of(page.read_text()) if not block.runs and len(block.why_not or "") < 8]
+def test_pages_need_nothing_beside_a_clone_and_say_why_a_block_does_not_run() -> None:
+    texts = {path: path.read_text() for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))}
+    blocks = [(path, block) for path, text in texts.items() for block in blocks_of(text)]
+    assert [path for path, block in blocks if "../" in block.code] == []
+    silent = [(path, block.line) for path, block in blocks if not block.runs and len(block.why_not or "") < 8]
     assert silent == [], "write <!-- notest: why it cannot run here -->"
-    for line in (line for block in blocks_of(page.read_text()) if not block.runs for line in commands_of(block)):
+    for line in (line for _, block in blocks if not block.runs for line in commands_of(block)):
         command, words = main, shlex.split(line, comments=True)[1:]
         while isinstance(command, Group):
             _, command, words = command.resolve_command(Context(command), words)

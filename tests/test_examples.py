@@ -21,7 +21,7 @@ def test_the_examples_are_few_and_small() -> None:
 def test_an_example_is_overconfident_and_a_temperature_fitted_on_val_helps(name: str) -> None:
     splits = calibrant.load_example(name)
     assert list(splits) == ["val", "test"]
-    val, test = splits["val"], splits["test"]
+    val, test = (rows[:5000] for rows in splits.values())  # more would compile the loops
     after = test.calibrated_by(calibrant.calibrators.TemperatureScaling().fit(val.logits, val.labels))
     assert float(test.confidence.mean()) > float(test.correct.double().mean()) + 0.03
     assert ECE()(after) < 0.5 * ECE()(test)
