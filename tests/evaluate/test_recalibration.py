@@ -38,13 +38,10 @@ def test_refinement_finds_what_a_temperature_corrects() -> None:
         assert not refinement(model(1.0), score=score).reliable
 
 
-def test_groups_stay_in_one_fold_and_too_few_are_refused() -> None:
-    groups = torch.arange(2000) // 500
+def test_groups_stay_in_one_fold_and_few_of_them_tell_nothing() -> None:
     assert refinement(model(0.4, groups=torch.arange(2000) // 80), folds=4).reliable
-    few = refinement(model(0.4, groups=groups), folds=4)  # four groups tell nothing of a gain, whatever its size
+    few = refinement(model(0.4, groups=torch.arange(2000) // 500), folds=2)  # four groups, whatever the gain
     assert (few.reliable, few.calibration.low, few.calibration.high) == (False, -math.inf, math.inf)
-    with pytest.raises(InputError, match=r"at most as many folds as rows or groups \(4\), got 5"):
-        refinement(model(0.4, groups=groups))
     with pytest.raises(InputError, match="expected score"):
         refinement(model(), score="accuracy")
 

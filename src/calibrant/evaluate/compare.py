@@ -252,19 +252,15 @@ def _test_of_decisions(metric: MeanMetric, a: Data, b: Data, *, level: float) ->
     References:
         McNemar 1947.
     """
-    from scipy.special import bdtr, betaincinv
+    from scipy.stats import binomtest
 
     difference = (metric.rows(b) - metric.rows(a)).cpu()
     test = paired_test(difference, groups=a.groups, level=level, weight=a.weights)
-    more, less = (int(chosen.sum()) for chosen in (difference > 0, difference < 0))
-    differing = more + less
+    more, differing = int((difference > 0).sum()), int((difference != 0).sum())
     if a.groups is not None or a.weights is not None or not 0 < differing < FEWEST_COMPARED:
         return test
-    p_value, tail = min(1.0, 2 * float(bdtr(min(more, less), differing, 0.5))), (1 - level) / 2
-    ends = (
-        float(betaincinv(more, less + 1, tail)) if more else 0.0,
-        float(betaincinv(more + 1, less, 1 - tail)) if less else 1.0,
-    )
+    exact = binomtest(more, differing)
+    p_value, ends = float(exact.pvalue), exact.proportion_ci(level)
     # Clopper and Pearson's share of the rows decided differently, as a difference; it excludes 0 where p < 1 − level
     low, high = ((2 * end - 1) * differing / len(a) for end in ends)
     least, most = (-1.0, 1.0) if p_value >= 1 - level else (0.0, 1.0) if low > 0 else (-1.0, 0.0)

@@ -17,6 +17,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.data.record import fitting_weights
 from calibrant.errors import InputError
 from calibrant.metrics import ECE, NLL, Brier
+from calibrant.rows import Batch
 from calibrant.statistics.means import Interval, normal_quantile
 from calibrant.statistics.paired import FEWEST_COMPARED, paired_test, scarce_errors
 
@@ -113,7 +114,6 @@ def refinement(
     score: Literal["log", "brier"] = "log",
     calibrator: "Callable[[], Calibrator] | None" = None,
     folds: int = 5,
-    seed: int = 0,
     level: float = 0.95,
 ) -> Refinement:
     """Split a proper score into calibration and refinement, by recalibrating every row with a fit on other rows.
@@ -123,8 +123,7 @@ def refinement(
         score: "log" (``NLL``) or "brier".
         calibrator: A function that returns an unfitted calibrator; None is ``TemperatureScaling``. A more flexible calibrator
             gives a closer bound but can overfit.
-        folds: Number of folds, ≥ 2.
-        seed: Seed of the folds.
+        folds: Number of folds, ≥ 2; the scores of a row, or its group, decide which fold it is in.
         level: Coverage of the interval, in (0, 1).
 
     Returns:
@@ -146,7 +145,7 @@ def refinement(
     data = require_predictions(predictions, what="a refinement")
     check_count(folds, name="folds", low=2)
     metric = NLL() if check_choice(score, name="score", choices=("log", "brier")) == "log" else Brier()
-    changed = _calibrated_in_folds(data, calibrator or TemperatureScaling, folds=folds, seed=seed)
+    changed = _calibrated_in_folds(data, calibrator or TemperatureScaling, folds)
     before, after = metric.rows(data).cpu(), metric.rows(changed).cpu()
     share = (data.row_weights / data.row_weights.sum()).cpu()
     total, left = float(before @ share), float(after @ share)
@@ -158,23 +157,14 @@ def refinement(
     return Refinement(total, left, Interval(gain.difference, gain.low, gain.high, level, method), gain.low > 0)
 
 
-def _calibrated_in_folds(data: Predictions, make: "Callable[[], Calibrator]", *, folds: int, seed: int) -> Predictions:
-    """Return each row calibrated by a fit on other rows, so that the gain is not optimistic.
+def _calibrated_in_folds(data: Predictions, make: "Callable[[], Calibrator]", folds: int) -> Predictions:
+    """Return each row calibrated by a fit on other rows, so that the gain is not optimistic; a group stays in one fold."""
+    from calibrant.calibrators.folds import fold_by_scores
 
-    Raises:
-        InputError: For more folds than rows or groups.
-    """
-    labels, weight, units = data.require_labels(), fitting_weights(data.weights), torch.arange(len(data))
-    if data.groups is not None:
-        units = torch.unique(data.groups.cpu(), return_inverse=True)[1]
-    count = int(units.max()) + 1
-    if folds > count:
-        raise InputError(f"at most as many folds as rows or groups ({count})", f"{folds}", "use fewer folds")
-    # a group stays in one fold, because its rows must not help to predict each other
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
-    part = (order % folds)[units].to(data.logits.device)
-    after = torch.empty_like(data.logits, dtype=torch.float64)
-    for fold in range(folds):
+    labels, weight = data.require_labels(), fitting_weights(data.weights)
+    part = fold_by_scores(Batch(data.logits, labels, groups=data.groups), folds)
+    after = torch.full_like(data.logits, torch.nan, dtype=torch.float64)
+    for fold in part.unique():
         rest = part != fold
         fitted = make().fit(data.logits[rest], labels[rest], weights=None if weight is None else weight[rest])
         after[~rest] = data[~rest].calibrated_by(fitted).log_probs

@@ -14,7 +14,6 @@ from calibrant.evaluate.panel import PanelRow, default_metrics, panel
 from calibrant.metrics import Metric
 
 _NOT_PERCENT = ("proper score", "ranking")  # notions whose values are no fractions, so not shown in percent
-_UNINFORMATIVE = 0.25  # 97.5 % limit if calibrated above which a figure is left out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,11 +61,6 @@ class Row(PanelRow):
     def significant(self) -> bool:
         """Whether the value lies above its 97.5 % limit if calibrated."""
         return self.null_high is not None and self.value > self.null_high
-
-    @property
-    def says_nothing(self) -> bool:
-        """Whether the 97.5 % limit if calibrated is above 25 %, so that almost no value would be significant."""
-        return self.percent and self.null_high is not None and self.null_high > _UNINFORMATIVE
 
     @property
     def limits(self) -> str:

@@ -162,22 +162,19 @@ def _vector_scaled(p: Tensor, labels: Tensor, weight: Tensor, new: Tensor) -> Te
     share = 1 / (mass + 1)
     # (K, N): a softmax over few classes is vectorised only if the rows are contiguous
     x, fresh = (((1 - share) * part + share / classes).log().T.contiguous() for part in (p, new))
-
-    def logits(theta: Tensor, inputs: Tensor) -> Tensor:
-        slope, bias = (1 + theta[0] + theta[1 : 1 + classes])[:, None], theta[1 + classes :, None]
-        return torch.addcmul(bias, slope, inputs)
-
-    def value_and_gradient(parameters: np.ndarray) -> tuple[float, np.ndarray]:
-        theta = torch.from_numpy(parameters).to(x)
-        log_q = torch.log_softmax(logits(theta, x), dim=0)
-        loss = ridge @ theta.square() - weight @ log_q.gather(0, labels[None])[0] / mass
-        residual = log_q.exp_().scatter_add_(0, labels[None], -torch.ones_like(x[:1])).mul_(weight)
-        slopes = torch.linalg.vecdot(residual, x)
-        gradient = torch.cat([slopes.sum()[None], slopes, residual.sum(dim=1)]) / mass + 2 * ridge * theta
-        return float(loss), gradient.cpu().numpy()
-
     ridge = torch.full((2 * classes + 1,), classes / mass, dtype=torch.float64, device=p.device)
     ridge[0] = _SLOPE / mass
+
+    def log_q(theta: Tensor, inputs: Tensor) -> Tensor:
+        slope, bias = (1 + theta[0] + theta[1 : 1 + classes])[:, None], theta[1 + classes :, None]
+        return torch.log_softmax(torch.addcmul(bias, slope, inputs), dim=0)
+
+    def value_and_gradient(parameters: np.ndarray) -> tuple[float, np.ndarray]:
+        with torch.enable_grad():
+            theta = torch.from_numpy(parameters).to(x).requires_grad_()
+            loss = ridge @ theta.square() - weight @ log_q(theta, x).gather(0, labels[None])[0] / mass
+        return float(loss.detach()), torch.autograd.grad(loss, theta)[0].cpu().numpy()
+
     options = {"gtol": 3e-8, "ftol": 0.0, "maxcor": 20, "maxiter": 5000}
     found = minimize(value_and_gradient, np.zeros(len(ridge)), jac=True, method="L-BFGS-B", options=options)
-    return torch.softmax(logits(torch.from_numpy(found.x).to(x), fresh), dim=0).T
+    return log_q(torch.from_numpy(found.x).to(x), fresh).exp().T

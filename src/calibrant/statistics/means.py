@@ -232,12 +232,12 @@ def skewed_ends(mean: float, error: float, skew: float, quantile: float) -> tupl
         (-1.72, 2.34)
     """
 
-    def inverse(
-        g: float,
-    ) -> float:  # from g(T) − a/6 = ((1 + a T/3)³ − 1) / a; at a → 0 that would divide rounding by a
-        return g if abs(skew) < 1e-6 else 3 * (math.cbrt(1 + skew * (g - skew / 6)) - 1) / skew
-
-    return mean - error * inverse(quantile), mean - error * inverse(-quantile)
+    # the inverse of g, from g(T) − a/6 = ((1 + a T/3)³ − 1) / a; at a → 0 that would divide rounding by a
+    low, high = (
+        mean - error * (g if abs(skew) < 1e-6 else 3 * (math.cbrt(1 + skew * (g - skew / 6)) - 1) / skew)
+        for g in (quantile, -quantile)
+    )
+    return low, high
 
 
 def student_quantile(probability: float, degrees: float) -> float:
