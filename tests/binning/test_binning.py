@@ -1,7 +1,5 @@
 """Bins: edges, ties, dropped rows, sums that merge, and the sketch by value."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -67,14 +65,6 @@ def test_tables_add_split_and_refuse_other_bins() -> None:
     assert [one.count.tolist() for one in EqualWidth(6).table(p, y).parts(3)] == [[1, 0], [1, 0], [0, 1]]
     with pytest.raises(InputError, match="the same number of bins, got 5 and 4"):
         _ = whole + EqualWidth(4).table(p, y)
-
-
-def test_many_tables_at_once_are_measured_as_one_by_one() -> None:
-    p = torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)
-    one = EqualWidth(5).table(p, torch.tensor([0, 1, 1]))
-    other = EqualWidth(5).table(p, torch.tensor([1, 1, 0]))
-    both = replace(one, sum_y=torch.stack([one.sum_y, other.sum_y]))
-    assert both.errors(norm=2).tolist() == [one.error(norm=2), other.error(norm=2)]
 
 
 @pytest.mark.parametrize("make", [lambda: EqualWidth(0), lambda: EqualMass(1.5), lambda: EqualMass(3, ties="split")])

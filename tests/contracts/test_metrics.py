@@ -3,7 +3,7 @@
 import inspect
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -13,9 +13,21 @@ from torch import Tensor
 
 import calibrant.metrics as family
 from calibrant import Pairs, Predictions, binning
-from calibrant.binning import EqualMass
+from calibrant.binning import EqualMass, EqualWidth
 from calibrant.errors import InputError, NoIntervalError, ZeroProbabilityWarning
-from calibrant.metrics import ECE, MCE, NLL, CanonicalError, ClasswiseECE, DebiasedECE, Entropy, SplitNLL, TopLabelECE
+from calibrant.metrics import (
+    ECE,
+    MCE,
+    NLL,
+    CalibrationLoss,
+    CanonicalError,
+    ClasswiseECE,
+    DebiasedECE,
+    Entropy,
+    RefinementLoss,
+    SplitNLL,
+    TopLabelECE,
+)
 from calibrant.metrics._base import NOTIONS, MeanMetric, Metric
 from calibrant.statistics import interval, null_band
 from calibrant.testing import check_metric
@@ -120,6 +132,31 @@ def test_a_calibrated_model_scores_better(metric: Metric) -> None:
     true, labels = drawn(1000, 3, spread=2, sharp=1, dtype=torch.float32)
     good, bad = (metric(Predictions.from_logits(true * scale, labels)) for scale in (1, 5))
     assert abs(good) < abs(bad)
+
+
+# The worst value is that of other rows, or there is none.
+OPEN = ("CalibrationLoss", "CanonicalError", "Entropy", "RefinementLoss", "SplitNLL")
+
+
+@pytest.mark.filterwarnings("ignore::calibrant.errors.ZeroProbabilityWarning")
+@pytest.mark.parametrize("metric", [m for m in METRICS if type(m).__name__ not in OPEN], ids=repr)
+def test_certain_rows_reach_its_bounds(metric: Metric) -> None:
+    right, wrong = (metric(Predictions.from_probs([[p, 1 - p]] * 4, [0] * 4)) for p in (1.0, 0.0))
+    best, worst = sorted(metric.bounds, reverse=metric.better == "higher")
+    assert (right, wrong) == (pytest.approx(best, abs=1e-9), pytest.approx(worst, abs=1e-9))
+
+
+BINNED = [
+    m for m in [*METRICS, *EXTRA, CalibrationLoss(score="log"), RefinementLoss(score="log")] if hasattr(m, "errors")
+]
+
+
+@pytest.mark.parametrize("metric", [m for m in BINNED if not isinstance(m, ClasswiseECE | TopLabelECE)], ids=repr)
+def test_many_tables_at_once_are_measured_as_one_by_one(metric: Any) -> None:
+    p = torch.tensor([0.1, 0.5, 0.5, 0.9, 0.93], dtype=torch.float64)
+    one, other = (EqualWidth(5).table(p, torch.tensor(y)) for y in ([0, 1, 1, 1, 0], [1, 1, 0, 0, 1]))
+    both = replace(one, sum_y=torch.stack([one.sum_y, other.sum_y]))
+    assert metric.errors(both).tolist() == [float(metric.errors(one)), float(metric.errors(other))]
 
 
 @pytest.mark.parametrize("metric", [*METRICS, *EXTRA], ids=repr)
