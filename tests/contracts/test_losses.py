@@ -246,6 +246,31 @@ def test_the_common_arguments_are_keywords_as_in_torch(name: str) -> None:
         assert parameters[argument].default == default
 
 
+DEFAULTS = {  # as published, where the papers state them
+    "ACLSLoss": {"strength": 0.1, "margin": 10.0, "top": 1.0, "others": 0.1},
+    "AURCLoss": {"quantile": 0.5, "bins": 64, "width": 0.05, "detach_weight": False},
+    "AdaFocalLoss": {"bins": 15, "rate": 1.0, "switch": 0.2, "gamma_min": -2.0, "gamma_max": 20.0, "gamma_init": 1.0},
+    "BSCELoss": {"gamma": 2.0, "norm": 2.0, "detach_weight": True},
+    "DualFocalLoss": {"gamma": 5.0, "detach_weight": False},
+    "FocalCalibrationLoss": {"gamma": 3.0, "strength": 1.0, "detach_weight": False},
+    "FocalLoss": {"detach_weight": False},
+    "InverseFocalLoss": {"detach_weight": False},
+    "LabelSmoothingLoss": {"spread": "all"},
+    "LpNormLoss": {"p": 1.0},
+    "MDCALoss": {"strength": 1.0},
+    "MMCELoss": {"strength": 2.0, "kernel_width": 0.4, "weighted": True, "normalisation": "kumar"},
+    "MarginLabelSmoothingLoss": {"strength": 0.1, "margin": 10.0},
+    "SampleDependentFocalLoss": {"gammas": (5.0, 3.0), "thresholds": (0.2,), "detach_weight": False},
+    "SoftBinnedECELoss": {"strength": 1.0, "bins": 15, "temperature": 0.01, "norm": 2.0},
+}
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_the_defaults_are(name: str) -> None:
+    found = {key: parameter.default for key, parameter in parameters_of(getattr(losses, name)).items()}
+    assert found | DEFAULTS[name] == found
+
+
 def test_shapes_that_do_not_fit_are_refused_in_one_sentence() -> None:  # that each loss refuses them: check_loss
     logits, labels = sample(4, CLASSES)
     for z, y, text in (

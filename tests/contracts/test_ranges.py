@@ -1,6 +1,9 @@
 """The range of each option, as the mathematics asks for: the ends that belong to it work, the nearest values beyond are refused."""
 
+import importlib
+import inspect
 import math
+import pkgutil
 from collections.abc import Callable
 from typing import Any
 
@@ -85,3 +88,23 @@ def test_the_ends_of_a_range_work_and_what_lies_beyond_is_refused(option: str) -
         assert "\n" not in str(caught.value)
     for value in accepted:
         call(value)
+
+
+# What a name means by default, everywhere; and the functions that mean something else, with the reason in their docstrings.
+DEFAULTS = {"level": 0.95, "seed": 0, "draws": 1000, "bins": 15, "folds": 5}
+OTHERS = ("subgroups", "rows_needed", "paired_square_test", "_checked")
+
+
+@pytest.mark.parametrize(
+    "package", ["binning", "metrics", "statistics", "evaluate", "calibrators", "functional", "operate"]
+)
+def test_an_option_has_one_default_everywhere(package: str) -> None:
+    root = importlib.import_module(f"calibrant.{package}")
+    names = [f"{root.__name__}.{one.name}" for one in pkgutil.iter_modules(getattr(root, "__path__", []))]
+    for module in [root, *map(importlib.import_module, names)]:
+        own = [member for member in vars(module).values() if getattr(member, "__module__", "") == module.__name__]
+        methods = [method for member in own if inspect.isclass(member) for method in vars(member).values()]
+        for function in filter(inspect.isfunction, [*own, *methods]):
+            for name, parameter in inspect.signature(function).parameters.items():
+                if name in DEFAULTS and parameter.default is not parameter.empty and function.__name__ not in OTHERS:
+                    assert parameter.default == DEFAULTS[name], f"{function.__qualname__}({name}={parameter.default})"
