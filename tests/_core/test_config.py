@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from calibrant import binning, calibrators, losses, metrics
-from calibrant._core.config import arguments_of, build, config_of, renewed, shown, to_plain
+from calibrant._core.config import build, config_of, renewed, shown, to_plain
 from calibrant.binning import EqualMass, EqualWidth
 from calibrant.calibrators import Calibrator, Chain, TemperatureScaling, VectorScaling
 from calibrant.errors import InputError
@@ -63,12 +63,3 @@ def test_a_class_of_ones_own_needs_its_signature_only() -> None:
     assert renewed(one).inner is not one.inner
     assert config_of(one) != config_of(Shift(1.5))
     assert shown(one) == "start=1.5, binning=EqualWidth(bins=3)"
-
-
-def test_arguments_that_are_not_kept_are_named() -> None:
-    class Forgetful(nn.Module):
-        def __init__(self, width: int) -> None:
-            super().__init__()
-
-    with pytest.raises(InputError, match=r"keep its argument width as an attribute.*set self\.width"):
-        arguments_of(Forgetful(3))

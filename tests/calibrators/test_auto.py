@@ -16,7 +16,6 @@ from calibrant.calibrators import (
     HistogramBinning,
     Identity,
     IsotonicCalibration,
-    MatrixScaling,
     StructuredVectorScaling,
     TemperatureScaling,
 )
@@ -163,18 +162,6 @@ def test_what_are_no_candidates_is_refused(wrong: list[object]) -> None:
         AutoCalibrator(candidates=wrong)
 
 
-def test_without_any_gain_the_verdict_says_so() -> None:
-    """Calibrated rows: candidates close to doing nothing keep some weight, but nobody is told that they gained."""
-    seen = set()
-    for seed in range(20):
-        z, y = drawn(300, 3, seed=seed, spread=2, sharp=1, dtype=torch.float32)
-        evidence = AutoCalibrator(candidates=[TemperatureScaling()]).fit(z, y).evidence
-        gained = any(trial.gain > 0 for trial in evidence.trials if trial.weight > 0)
-        assert evidence.verdict.startswith(("calibrated",) if gained else ("hardly changed", "abstained"))
-        seen.add(evidence.verdict.split(":")[0])
-    assert {"calibrated", "hardly changed"} <= seen
-
-
 @pytest.mark.parametrize("rows", [1, 60])
 def test_where_no_row_can_be_left_out_it_abstains(rows: int) -> None:
     z, y = torch.randn(rows, 3, generator=torch.Generator().manual_seed(0)), torch.arange(rows) % 3
@@ -184,34 +171,17 @@ def test_where_no_row_can_be_left_out_it_abstains(rows: int) -> None:
     assert auto.evidence.verdict.startswith("abstained")
 
 
-def test_tied_scores_do_not_hide_a_gain() -> None:
-    # folds by score and label would show every fit the opposite labels of each score: all looked worse than nothing
-    rng = np.random.default_rng(0)
-    p = rng.choice(np.arange(0.05, 1, 0.05), 1500)
-    y = torch.from_numpy((rng.random(1500) < p**2).astype(int))
-    z = torch.from_numpy(np.stack([np.zeros(1500), np.log(p / (1 - p))], axis=1))
-    fitted = AutoCalibrator(candidates=quick()).fit(z, y)
-    assert fitted.evidence.trials[2].gain > 0.02
-    assert loss(fitted(z), y) < loss(z, y) - 0.02
-
-
-def test_weights_are_stacked_from_a_thousand_rows_where_doing_nothing_is_out() -> None:
-    candidates = [TemperatureScaling(), StructuredVectorScaling(), IsotonicCalibration(floor=1e-3)]
-    few, many = (AutoCalibrator(candidates=candidates).fit(*sample(rows)) for rows in (800, 1600))
-    for fitted, stack in ((few, False), (many, True)):
-        assert fitted.weights[0] == 0
-        gain = torch.tensor([trial.gain for trial in fitted.evidence.trials]) * fitted.evidence.rows * 0.5
-        assert torch.allclose(fitted.weights, torch.softmax(gain, dim=0).double(), atol=0.02) != stack
-    calibrated = AutoCalibrator(candidates=candidates).fit(*sample(1600, sharpness=1.0))
-    assert float(calibrated.weights[0]) > 0.5
-
-
 def test_stacked_weights_are_those_of_the_best_mixture() -> None:
     g = torch.Generator().manual_seed(0)
     gain = torch.randn(2000, 2, generator=g, dtype=torch.float64) + torch.tensor([0.4, 0.3])
     # doing nothing, both, and one that could not be fitted
     gain = torch.cat([torch.zeros(2000, 1), gain, torch.full((2000, 1), -torch.inf)], dim=1)
     weights = mixing_weights(gain, torch.ones(2000).double(), wrong=500, classes=5)
+    few = mixing_weights(gain[:999] / 100, torch.ones(999).double(), wrong=500, classes=5)  # not stacked
+    raw = torch.tensor([5 * (1 + 60 / 500), 1.0, 1.0, 0.0]) * torch.exp(
+        gain[:999].nan_to_num(neginf=0).sum(dim=0) / 200
+    )
+    torch.testing.assert_close(few, raw / raw.sum())
     assert (weights[0], weights[3]) == (0, 0)
     assert float(weights.sum()) == pytest.approx(1)
     grid = torch.arange(101) / 100
@@ -219,37 +189,13 @@ def test_stacked_weights_are_those_of_the_best_mixture() -> None:
     assert float(weights[2]) == pytest.approx(float(grid[losses.argmin()]), abs=0.02)
 
 
-def test_many_rows_are_compared_on_a_sample_and_fitted_whole() -> None:
-    z, y = sample(20_000, 3)
-    fitted = AutoCalibrator(candidates=[TemperatureScaling()]).fit(z, y)
-    assert fitted.evidence.rows == 20_000
-    assert fitted.evidence.wrong == int((z.argmax(dim=1) != y).sum())
-    whole = TemperatureScaling().fit(z, y)
-    torch.testing.assert_close(fitted(z).softmax(1), whole(z).softmax(1), rtol=0, atol=1e-6)
-
-
 def test_wrong_rows_outside_the_sample_count_too() -> None:
     y = torch.arange(20_000) % 3
     z = 5 * torch.eye(3)[y] + torch.rand(20_000, 3, generator=torch.Generator().manual_seed(0))
     y[:4] = (y[:4] + 1) % 3  # two of them in the sample
     evidence = AutoCalibrator(candidates=[TemperatureScaling()]).fit(z, y).evidence
-    assert evidence.wrong == 4
+    assert (evidence.rows, evidence.wrong) == (20_000, 4)
     assert "too few" not in evidence.verdict
-
-
-def test_zeros_that_no_row_of_the_fit_had_leave_the_other_classes_their_odds() -> None:
-    g = torch.Generator().manual_seed(0)
-    z = 4 * torch.randn(3000, 6, generator=g, dtype=torch.float64)
-    mixed = z @ (0.4 * torch.eye(6).double() + 0.1 * torch.randn(6, 6, generator=g, dtype=torch.float64)).T
-    y = torch.softmax(mixed, dim=1).multinomial(1, generator=g)[:, 0]
-    calibrator = AutoCalibrator(candidates=[MatrixScaling()]).fit(z, y)
-    assert float(calibrator.weights[1]) > 0.5
-    p = torch.softmax(z, dim=1)
-    rounded = torch.where(p < 1e-5, 0.0, p)
-    whole, answer = (torch.softmax(calibrator(one.log()), dim=1) for one in (p, rounded))
-    assert bool((answer[rounded == 0] == 0).all())
-    left = whole.masked_fill(rounded == 0, 0.0)
-    assert float((answer - left / left.sum(dim=1, keepdim=True)).abs().mean()) < 0.02
 
 
 def test_exact_zeros_are_mixed_away_as_much_as_the_rows_say_and_masks_stay(tmp_path: Path) -> None:

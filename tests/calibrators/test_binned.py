@@ -60,6 +60,8 @@ def test_a_bin_gives_its_accuracy_and_the_others_keep_their_proportions() -> Non
     assert float(answer[0, 0]) == pytest.approx(0.75)
     assert float(answer[0, 1] / answer[0, 2]) == pytest.approx(math.exp(0.1))
     torch.testing.assert_close(answer.sum(dim=1), torch.ones(8, dtype=F64))
+    fresh = torch.tensor([logits_of(0.7)], dtype=F64)  # in a bin without fitting rows
+    assert float(HistogramBinning(EqualWidth(10)).fit(*data())(fresh).softmax(dim=1)[0, 0]) == pytest.approx(0.7)
 
 
 @pytest.mark.parametrize("binning", [EqualWidth(15), EqualMass(15), EqualMass(4)], ids=str)
@@ -73,13 +75,6 @@ def test_the_ece_of_the_fitting_rows_is_0_and_the_decision_stays(binning: EqualW
     assert Accuracy()(after) == Accuracy()(fitting)
     assert torch.equal(after.predicted, fitting.predicted)
     assert not torch.equal(after.logits.argmax(dim=1), fitting.predicted)  # accuracy 1/4: by argmax it would move
-
-
-@pytest.mark.parametrize(("empty", "expected"), [("identity", 0.7), ("midpoint", 0.65), ("nearest", 0.25)])
-def test_an_empty_bin_does_what_was_asked(empty: str, expected: float) -> None:
-    calibrator = HistogramBinning(EqualWidth(10), empty=empty).fit(*data())
-    fresh = torch.tensor([logits_of(0.7)], dtype=F64)
-    assert float(calibrator(fresh).softmax(dim=1)[0, 0]) == pytest.approx(expected)
 
 
 def test_weights_count_and_are_refused_where_bins_depend_on_them() -> None:

@@ -13,7 +13,6 @@ from calibrant.binning import EqualMass, EqualWidth
 from calibrant.calibrators import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
 from calibrant.calibrators.focal import _focal_sums
 from calibrant.calibrators.grids import GridSearch
-from calibrant.errors import InputError, RangeError
 from calibrant.rows import Batch, MemoryRows
 from calibrant.theory import focal_map
 
@@ -30,14 +29,6 @@ def with_state(gamma: float, temperature: float, classes: int) -> FocalTemperatu
     state = {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
     calibrator.load_state_dict(calibrator.state_dict() | state | {"classes": torch.tensor(classes)})
     return calibrator
-
-
-def test_saturated_rows_stay_ordered_in_float32() -> None:
-    logits = torch.tensor([[margin, 0.0, 0.0] for margin in (14.0, 17.0, 20.0, 30.0, 80.0)])
-    for gamma in (-0.5, 0.25, 1.0, 5.0):
-        answer = FocalCalibration(gamma).fit(logits, torch.zeros(5, dtype=torch.int64))(logits)
-        assert bool(((answer[:, 0] - answer[:, 1]).diff() > 0).all())
-        assert bool((answer[:, 1] < 0).all())
 
 
 def test_the_temperature_comes_before_the_map(vectors: Vectors) -> None:
@@ -106,12 +97,6 @@ def test_a_prior_ends_where_an_independent_search_does(rows: int, classes: int) 
     assert math.log1p(found.gamma) == pytest.approx(oracle[1], abs=1e-4)
 
 
-def test_a_prior_holds_back_rows_that_are_all_right() -> None:
-    logits, _ = drawn(50, 4)
-    held = FocalTemperatureScaling(prior=0.5).fit(logits, logits.argmax(1))
-    assert 0.2 < held.temperature < 1
-
-
 @pytest.mark.parametrize("binning", [EqualMass(15), EqualWidth(10)], ids=str)
 def test_the_whole_grid_is_compared_by_the_figures_of_the_map(binning: Any) -> None:
     logits, labels = drawn(150, 4, seed=1)
@@ -155,21 +140,6 @@ def test_saturated_rows_do_not_score_a_false_zero() -> None:
     }
     assert errors["together"] == pytest.approx(1 - accuracy)
     assert errors["interpolated"] < 0.05
-
-
-@pytest.mark.parametrize(
-    ("settings", "error"),
-    [
-        ({"gammas": []}, InputError),
-        ({"gammas": [-1.0]}, RangeError),
-        ({"search": "continuous"}, InputError),
-        ({"search": "line", "prior": 0.5}, InputError),
-        ({"grid": "komisarenko", "prior": 0.5}, InputError),
-    ],
-)
-def test_settings_without_a_map_or_a_search_are_refused(settings: dict[str, Any], error: type[Exception]) -> None:
-    with pytest.raises(error):
-        FocalTemperatureScaling(**settings)
 
 
 def test_tied_largest_logits_stay_tied() -> None:

@@ -1,7 +1,6 @@
 """Scaling by columns: an independent logistic regression, autograd, groups by hand, the choice of strength, and what is refused."""
 
 import math
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -110,26 +109,6 @@ def test_two_classes_are_the_logistic_regression_of_scores_features_and_products
     p = data.calibrated_by(ours, allow_fit_rows=True).probs[:, 1]
     np.testing.assert_allclose(p, peer.predict_proba(columns)[:, 1], atol=2e-5)  # its prior on a₀, b₀: 1e-3 rows
     assert ours.gradient < 1e-7
-
-
-def test_features_gain_on_rows_not_seen_and_their_origin_is_nothing() -> None:
-    data, test = answers(1000, 1), answers(4000, 2)
-    ours, plain = FeatureScaling().fit(data), TemperatureScaling().fit(data)
-    assert "features length)" in repr(ours)  # of all columns that of numbers
-    assert NLL()(test.calibrated_by(ours)) < NLL()(test.calibrated_by(plain)) - 0.05
-    moved = replace(test, features={"length": test.features["length"] + 1000})
-    torch.testing.assert_close(FeatureScaling().fit(moved).slopes, FeatureScaling().fit(test).slopes)
-
-
-def test_with_more_classes_each_row_has_a_temperature_of_its_own() -> None:
-    rng = torch.Generator().manual_seed(0)
-    z, length = 2 * torch.randn(6000, 5, generator=rng, dtype=F64), torch.arange(6000) % 2
-    temperature = 1.0 + 2 * length
-    y = torch.multinomial(torch.softmax(z / temperature[:, None], dim=1), 1, generator=rng)[:, 0]
-    data = Predictions.from_logits(z, y, features={"length": length})
-    after = data.calibrated_by(FeatureScaling().fit(data), allow_fit_rows=True).logits
-    found = (z[:2, 0] - z[:2, 1]) / (after[:2, 0] - after[:2, 1])
-    assert found.tolist() == pytest.approx([1.0, 3.0], rel=0.1)
 
 
 def test_features_beyond_their_range_are_held_at_its_end() -> None:

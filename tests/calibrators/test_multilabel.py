@@ -96,16 +96,6 @@ def test_imagined_rows_are_those_of_the_formula(strength: float) -> None:
     assert fitted.labels_fitted[2].pooled == pytest.approx(factor / (1 + factor))
 
 
-@pytest.mark.parametrize("base", [PlattScaling, IsotonicCalibration])
-def test_weights_scale_and_order_does_not_matter(base: type[Calibrator]) -> None:
-    count, fresh = torch.arange(600) % 3, sample(50, seed=6)[0]
-    weighted, scaled = (MultiLabelCalibrator(base()).fit(data(weights=count * scale)) for scale in (1, 7.5))
-    assert torch.allclose(torch.sigmoid(weighted(fresh)), torch.sigmoid(scaled(fresh)), atol=1e-6)
-    order = torch.randperm(600, generator=torch.Generator().manual_seed(1))
-    one, other = MultiLabelCalibrator(base()).fit(data()), MultiLabelCalibrator(base()).fit(data()[order])
-    assert torch.allclose(torch.sigmoid(one(fresh)), torch.sigmoid(other(fresh)), atol=1e-6)
-
-
 @pytest.mark.parametrize(
     "base", [PlattScaling(), IsotonicCalibration(), calibrant.calibrators.Chain(TemperatureScaling(), PlattScaling())]
 )

@@ -6,25 +6,20 @@ from pathlib import Path
 import pytest
 import torch
 from tests.draws import drawn
-from torch import Tensor
 
 from calibrant import Predictions, load
 from calibrant.calibrators import (
     AutoCalibrator,
-    Calibrator,
     Chain,
     ConfidenceBinning,
     HistogramBinning,
     Identity,
     KeepDecision,
-    StructuredVectorScaling,
     TemperatureScaling,
 )
-from calibrant.calibrators.auto import held_out
-from calibrant.calibrators.wrappers import lead, top_pairs, with_confidence
+from calibrant.calibrators.wrappers import lead, with_confidence
 from calibrant.errors import InputError
 from calibrant.metrics import ECE
-from calibrant.rows import MemoryRows, RowSource
 
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
@@ -47,45 +42,6 @@ def test_no_answer_that_keeps_the_decision_is_nearer(classes: int) -> None:
         other = torch.softmax(torch.randn(40, classes, generator=g).double(), 1).sort(dim=1, descending=True).values
         mixed = (1 - share) * best.exp() + share * torch.empty_like(other).scatter(1, order, other)
         assert bool(((p * mixed.log()).sum(1) <= (p * best).sum(1) + 1e-12).all())
-
-
-def test_the_decision_is_kept_in_every_precision_and_saved(tmp_path: Path) -> None:
-    z, y = drawn(600, spread=3.75, sharp=2.5)
-    y = torch.where(y == 3, 0, y)  # class 0 is often right where 3 is decided
-    y[0] = 3
-    fitted, free = KeepDecision(StructuredVectorScaling()).fit(z, y), StructuredVectorScaling().fit(z, y)
-    near = torch.tensor([[1.0, 1.0001, 0.9999, 1.0002], [0.0, 0, 0, 0]]).double()
-    new = torch.cat([drawn(2000, seed=1)[0], near])
-    assert float((free(new).argmax(1) != new.argmax(1)).double().mean()) > 0.05  # many answers are moved
-    for dtype in DTYPES:
-        logits = new.to(dtype)
-        answer = fitted(logits)
-        assert answer.dtype == dtype
-        for kept in (answer, answer.float(), torch.softmax(answer, 1), torch.softmax(answer.float(), 1)):
-            assert torch.equal(kept.argmax(1), logits.argmax(1))
-    fitted.save(tmp_path / "c.safetensors")
-    assert torch.equal(load(tmp_path / "c.safetensors")(new), fitted(new))
-
-
-class Memory(Calibrator):
-    """Certainty about the rows of the fit."""
-
-    seen: Tensor
-
-    def _fit(self, rows: RowSource) -> None:
-        self.seen = rows.gathered().logits
-
-    def _transform(self, logits: Tensor) -> Tensor:
-        known = (logits[:, None] == self.seen).all(dim=2).any(dim=1, keepdim=True)
-        return torch.where(known, 100 * logits.argsort(dim=1).argsort(dim=1), logits.float().double())
-
-
-def test_answers_are_those_of_members_that_were_not_fitted_on_the_row() -> None:
-    z, y = drawn(240, 6)
-    pairs = top_pairs(held_out([Identity(), Memory()], MemoryRows.of(z, y), 5))
-    assert len(pairs) == len(y)
-    assert not bool((pairs.logits[:, 1] > 50).any())  # it is certain of every row that it was fitted on
-    assert float(pairs.labels.double().mean()) == pytest.approx(float((z.argmax(1) == y).double().mean()), abs=0.02)
 
 
 def test_bins_of_equal_mass_get_the_mean_of_the_curve() -> None:

@@ -27,7 +27,6 @@ RANGES: dict[str, tuple[Callable[[Any], Any], list[Any], list[Any]]] = {
     "FocalTemperatureScaling γ > −1": (lambda x: calibrators.FocalTemperatureScaling(gammas=[x]), [-1.0], [-0.999]),
     "GroupScaling strength > 0": (lambda x: calibrators.GroupScaling(strength=x), [0.0], [1e-9]),
     "HistogramBinning floor in [0, ½]": (lambda x: calibrators.HistogramBinning(floor=x), [-1e-9, 0.51], [0.0, 0.5]),
-    "HistogramBinning empty": (lambda x: calibrators.HistogramBinning(empty=x), ["mean"], ["nearest", "midpoint"]),
     "IsotonicCalibration floor in [0, 1)": (lambda x: calibrators.IsotonicCalibration(floor=x), [-1e-9, 1.0], [0.0]),
     "KernelScaling waves ≥ 1": (lambda x: calibrators.KernelScaling(waves=x), [0], [1]),
     "KernelScaling ridge > 0": (lambda x: calibrators.KernelScaling(ridge=x), [0.0], [1e-9]),

@@ -6,13 +6,13 @@ new row can have.
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant._core.check import check_choice, check_number
+from calibrant._core.check import check_number
 from calibrant._core.log_pairs import log_pair_of_top
 from calibrant._core.numerics import in_row_chunks, rank_in
 from calibrant.binning import Binning, EqualMass, EqualWidth, as_binning
@@ -25,13 +25,12 @@ from calibrant.rows import Batch, RowSource
 class HistogramBinning(Calibrator):
     """Replaces the confidence of the decision by the accuracy in its bin on validation data (Zadrozny & Elkan 2001).
 
-    The decision is made before and does not change. Its new confidence can be the smallest probability of the row, so
-    ``Predictions.calibrated_by`` keeps the decision separately. The other classes share the rest in their old proportions.
+    The decision is made before and does not change; in a bin without validation rows its confidence does not either. The new
+    confidence can be the smallest probability of the row, so ``Predictions.calibrated_by`` keeps the decision separately. The
+    other classes share the rest in their old proportions.
 
     Args:
         binning: ``EqualWidth(15)`` (Wang et al. 2021) or ``EqualMass(…)``, whose edges come from the data of the fit.
-        empty: The new confidence in a bin without fitting rows: "identity" keeps the old one, "midpoint" is the middle of the
-            bin, "nearest" is the accuracy of the nearest non-empty bin (the lower bin of two).
         floor: New confidences are clipped to [floor, 1 − floor], floor in [0, 0.5); with 0 the log-loss can be +inf.
 
     Attributes:
@@ -52,16 +51,9 @@ class HistogramBinning(Calibrator):
     edges: Tensor
     confidences: Tensor
 
-    def __init__(
-        self,
-        binning: Binning | int | None = None,
-        *,
-        empty: Literal["identity", "midpoint", "nearest"] = "identity",
-        floor: float = 0.0,
-    ) -> None:
+    def __init__(self, binning: Binning | int | None = None, *, floor: float = 0.0) -> None:
         super().__init__()
         self.binning = EqualWidth(15) if binning is None else as_binning(binning, name="binning")
-        self.empty = check_choice(empty, name="empty", choices=("identity", "midpoint", "nearest"))
         self.floor = check_number(floor, name="floor", low=0, high=0.5)
 
     def learned(self) -> str:
@@ -76,14 +68,7 @@ class HistogramBinning(Calibrator):
         else:
             self.edges = self.binning.edges(torch.zeros(1, dtype=torch.float64, device=rows.device))
         count, right = rows.total(_bin_sums, self.edges)
-        accuracy = torch.where(count > 0, (right / count).clamp(self.floor, 1 - self.floor), -1.0)
-        known = torch.nonzero(count)[:, 0]
-        if self.empty == "midpoint":
-            accuracy = torch.where(count > 0, accuracy, (self.edges[1:] + self.edges[:-1]) / 2)
-        elif self.empty == "nearest":
-            distance = (torch.arange(len(accuracy), device=known.device)[:, None] - known).abs()
-            accuracy = accuracy[known[distance.argmin(dim=1)]]
-        self.confidences = accuracy
+        self.confidences = torch.where(count > 0, (right / count).clamp(self.floor, 1 - self.floor), -1.0)
 
     def _transform(self, logits: Tensor) -> Tensor:
         return in_row_chunks(self._transform_rows, logits)
