@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
 from calibrant import losses
+from calibrant._files import read_metadata, write_arrays
 from calibrant.losses import BatchPenalty, Loss
 
 NAMES = [
@@ -100,7 +100,10 @@ def simulate_mps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def content_of(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return arrays and metadata of a saved calibrator."""
-    with safe_open(path, framework="pt") as file:
-        metadata = dict(file.metadata())
     # load_file maps the file into memory
-    return {key: value.clone() for key, value in load_file(path).items()}, metadata
+    return {key: value.clone() for key, value in load_file(path).items()}, read_metadata(path)
+
+
+def write_content(path: Path, arrays: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    """Write arrays and metadata as a saved calibrator."""
+    write_arrays(path, {key: value.numpy() for key, value in arrays.items()}, metadata=metadata)

@@ -7,11 +7,10 @@ executes nothing. Files are compared by identity, so that links and other spelli
 import importlib.util
 import json
 import os
-import secrets
 import stat
 import zipfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
@@ -25,6 +24,7 @@ else:  # so that the help of the command line does not import NumPy
     Array = Any
 PathLike = str | os.PathLike[str]
 SUFFIXES = (".npz", ".safetensors")
+_METADATA = "calibrant"  # the entry of a .safetensors file that holds all metadata as JSON
 
 
 class _LazyArrow:
@@ -59,19 +59,12 @@ def shown(path: PathLike) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def same_file(one: PathLike, other: PathLike) -> bool:
-    """Return whether two paths name the same existing file."""
-    with suppress(OSError, ValueError):
-        return os.path.samefile(one, other)
-    return False
-
-
 def check_source(path: Any, *, suffixes: Collection[str] = ()) -> Path:
-    """Return ``path`` if it is a readable regular file; pipes and devices, which could block, are not opened.
+    """Return ``path`` if it is a regular file; pipes and devices, which could block, are not opened.
 
     Raises:
         InputError: If it is not a path.
-        FileFormatError: If it is missing, not a regular file, not readable, or has another suffix than one of ``suffixes``.
+        FileFormatError: If it is missing, not a regular file, or has another suffix than one of ``suffixes``.
     """
     place = as_path(path)
     try:
@@ -85,8 +78,6 @@ def check_source(path: Any, *, suffixes: Collection[str] = ()) -> Path:
     if suffixes and place.suffix not in suffixes:
         expected = f"a file named {', '.join('*' + suffix for suffix in suffixes)}"
         raise FileFormatError(expected, repr(shown(place.name)), "convert it to one of them")
-    if not os.access(place, os.R_OK):
-        raise FileFormatError("a readable file", f"no permission for {shown(place)}", "change its mode")
     return place
 
 
@@ -102,15 +93,12 @@ def check_target(path: Any, *, inputs: Sequence[PathLike] = ()) -> Path:
         FileFormatError: If it is not a regular file, or its folder is missing or not writable.
     """
     place = as_path(path)
-    for name in map(Path, inputs):
-        parts = [name, *name.glob("*"), *name.glob("*/*.parquet")] if name.is_dir() else [name]
-        if any(same_file(place, part) for part in parts):
+    for name in inputs if place.exists() else ():
+        if os.path.exists(name) and any(one.samefile(name) for one in (place, *place.resolve().parents)):
             raise InputError("an output other than the input", f"{shown(place)} for both", "choose another output")
     if place.exists() and not place.is_file():
-        kind, remedy = (
-            ("the folder", "name a file inside it") if place.is_dir() else ("a pipe or device:", "name a file")
-        )
-        raise FileFormatError("a file to write", f"{kind} {shown(place)}", remedy)
+        kind = "the folder" if place.is_dir() else "a pipe or device:"
+        raise FileFormatError("a file to write", f"{kind} {shown(place)}", "name a file")
     folder = Path(os.path.realpath(place)).parent
     if not os.access(folder, os.W_OK | os.X_OK):
         reason = "no permission to write there" if folder.is_dir() else "no such folder"
@@ -160,7 +148,7 @@ def atomic_write(path: PathLike, *, inputs: Sequence[PathLike] = ()) -> Iterator
         FileFormatError: If it is not a regular file, its folder is missing or not writable, or the disk is full.
     """
     target = Path(os.path.realpath(check_target(path, inputs=inputs)))
-    temporary = target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}.part")
+    temporary = target.with_name(f".{target.name[:40]}.{os.urandom(4).hex()}.part")
     try:
         with error_boundary("a writable place", shown(path), "choose another output", caught=OSError):
             # not made by ``tempfile``, whose files are private, so that the user's umask applies
@@ -196,7 +184,7 @@ def one_writer(path: PathLike) -> Iterator[None]:
         return
     import fcntl
 
-    home = os.path.dirname(os.path.realpath(as_path(path)))
+    home = os.path.dirname(os.path.realpath(path))
     with error_boundary("a folder to write in", shown(home), "check it", caught=OSError):
         folder = os.open(home, os.O_RDONLY)
     try:
@@ -256,10 +244,8 @@ def refuse_beyond_memory(size: int, path: Path) -> None:
     """
     most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
     if size > most:
-        expected, got = (
-            f"data of at most {most >> 20:,} MiB, half of the memory",
-            f"{size >> 20:,} MiB in {shown(path)}",
-        )
+        expected = f"data of at most {most >> 20:,} MiB, half of the memory"
+        got = f"{size >> 20:,} MiB in {shown(path)}"
         raise FileFormatError(expected, got, "save a folder of .parquet files, which is streamed")
 
 
@@ -295,7 +281,7 @@ def read_metadata(path: PathLike) -> dict[str, str]:
 
     place = check_source(path, suffixes=SUFFIXES[1:])
     with unbroken(place), safe_open(place, framework="np") as file:
-        return dict(file.metadata() or {})
+        return dict(json.loads((file.metadata() or {}).get(_METADATA, "{}")))
 
 
 def unbroken(place: Path) -> Any:
@@ -318,13 +304,6 @@ def write_arrays(path: PathLike, arrays: Mapping[str, Array], *, metadata: Mappi
             return
         from safetensors.numpy import save
 
-        content = save(
-            {name: np.asarray(one, order="C") for name, one in arrays.items()}, metadata=dict(metadata or {})
-        )
-        # safetensors writes metadata in a different order in every call; the first 8 bytes are the length of the header
-        end = 8 + int.from_bytes(content[:8], "little")
-        header = json.loads(content[8:end])
-        header["__metadata__"] = dict(sorted((metadata or {}).items()))
-        text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
-        text += b" " * (-len(text) % 8)
-        file.write(len(text).to_bytes(8, "little") + text + content[end:])
+        # safetensors writes several entries in another order in every call, so that all are in one
+        entries = {_METADATA: json.dumps(metadata or {}, sort_keys=True, ensure_ascii=False)}
+        file.write(save({name: np.asarray(one, order="C") for name, one in arrays.items()}, metadata=entries))

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
-from tests.makers import content_of
+from tests.makers import content_of, write_content
 from torch import Tensor
 
 import calibrant
@@ -130,11 +129,11 @@ def test_spoiled_files_are_refused(tmp_path: Path) -> None:
         "own.0.classes": torch.tensor(5),
     }
     for key, value in spoiled.items():
-        save_file({**arrays, key: value}, path, metadata=metadata)
+        write_content(path, {**arrays, key: value}, metadata)
         with pytest.raises(CalibrantError, match=";"):
             calibrant.load(path)
     for broken in ({k: v for k, v in arrays.items() if not k.startswith("own.2")}, {**arrays, "extra": torch.zeros(2)}):
-        save_file(broken, path, metadata=metadata)
+        write_content(path, broken, metadata)
         with pytest.raises(CalibrantError, match=";"):
             calibrant.load(path)
 

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
 from tests.draws import drawn
-from tests.makers import content_of
+from tests.makers import content_of, write_content
 from torch import Tensor
 
 from calibrant import Pairs, Predictions, calibrators, load
@@ -276,7 +275,7 @@ def hostile_files(path: Path) -> dict[str, Callable[[], object]]:
     (arrays, metadata), whole = content_of(path), path.read_bytes()
 
     def write(changed: dict[str, Tensor], **other: str) -> Callable[[], None]:
-        return lambda: save_file(changed, path, metadata={**metadata, **other})
+        return lambda: write_content(path, changed, {**metadata, **other})
 
     without = {key: value for key, value in arrays.items() if key != "classes"}
     return {
