@@ -116,7 +116,11 @@ class Arrow(Table):
         self._columns = columns
 
     def _load(self, wanted: Mapping[str, Kind]) -> dict[str, Any]:
-        return _as_numpy(self._columns(list(wanted)), wanted, self.name)
+        try:
+            table = self._columns(list(wanted))
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise InputError(f"{self.name}: a column holds values of unlike kinds: {reason_of(error)}") from error
+        return _as_numpy(table, wanted, self.name)
 
     def write(self, target: Path, columns: Mapping[str, Array]) -> None:
         """Write the table with more columns, as ``Table.write``."""
@@ -252,7 +256,7 @@ class Csv(Table):
         return '"' + cell.replace('"', '""') + '"' if special else cell
 
 
-class JsonLines(Table):
+class JsonLines(Arrow):
     """A file with one JSON object per line. PyArrow's reader turns dates into times, and ends the process at deep nesting."""
 
     def __init__(self, path: Path) -> None:
@@ -266,14 +270,11 @@ class JsonLines(Table):
                 raise FileFormatError(f"{got}: {reason_of(error)}") from error
         if not self._objects:
             raise FileFormatError(f"{shown(path.name)} is empty")
-        super().__init__(shown(path.name), self._objects[0])
 
-    def _load(self, wanted: Mapping[str, Kind]) -> dict[str, Any]:
-        try:
-            found = pa.table({key: pa.array([one.get(key) for one in self._objects]) for key in wanted})
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise InputError(f"{self.name}: a column holds values of unlike kinds: {reason_of(error)}") from error
-        return _as_numpy(found, wanted, self.name)
+        def columns(names: Sequence[str]) -> Any:
+            return pa.table({name: pa.array([one.get(name) for one in self._objects]) for name in names})
+
+        super().__init__(shown(path.name), list(self._objects[0]), columns)
 
     def write(self, target: Path, columns: Mapping[str, Array]) -> None:
         """Write each object as it came with more entries, or with others in the place of its own."""
@@ -398,14 +399,7 @@ def _open_frame(frame: Any) -> Table:
     except TypeError as error:
         raise InputError(f"expected a path or a data frame, got {type(frame).__name__}") from error
     held = held.rename({name: str(name) for name in held.columns if not isinstance(name, str)})
-
-    def columns(names: list[str]) -> Any:
-        try:
-            return held.select(names).to_arrow()
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:  # a column of unlike objects
-            raise InputError(f"the frame: {reason_of(error)}") from error
-
-    return Arrow("the frame", held.columns, columns)
+    return Arrow("the frame", held.columns, lambda names: held.select(names).to_arrow())
 
 
 def _texts(values: Array) -> Texts:
