@@ -296,7 +296,7 @@ def test_frames(make: Any) -> None:
     found = read(make(columns), label="truth", features=["age"])
     assert (found.labels.tolist(), found.class_names) == ([0, 1], ("cat", "dog"))
     assert found.features["age"].tolist() == [3, 4]
-    frame = pandas.DataFrame({0: [0.9], 1: [0.1], "y": pandas.Categorical(["1"])})
+    frame = pandas.DataFrame({0: [0.9], 1: [0.1], "y": pandas.Categorical(["1"], categories=["no row", "1"])})
     assert read(frame, columns="0,1", kind="probs").labels.tolist() == [1]
     with pytest.raises(InputError, match="expected a path or a data frame, got list"):
         read([[0.5, 0.5]])

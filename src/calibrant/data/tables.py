@@ -420,6 +420,8 @@ def _as_numpy(table: Any, wanted: Mapping[str, Kind], where: str) -> dict[str, A
     found, types = dict[str, Any](), pa.types
     for name, kind in wanted.items():
         array = table.column(name).combine_chunks()
+        if types.is_dictionary(array.type) and kind != "text":
+            array = array.cast(array.type.value_type)
         holds = f"{where}: the column {name!r} holds {array.type}"
         lists = types.is_list(array.type) or types.is_large_list(array.type) or types.is_fixed_size_list(array.type)
         if types.is_nested(array.type) and not (lists and kind == "number"):
@@ -432,11 +434,12 @@ def _as_numpy(table: Any, wanted: Mapping[str, Kind], where: str) -> dict[str, A
             if kind == "text" or (kind == "any" and not numeric):
                 text = values.cast(pa.string()).fill_null("") if values.null_count else values
                 text = text if types.is_dictionary(text.type) else text.dictionary_encode()
-                # distinct values are cast to text, not each row
-                distinct = (
-                    text.dictionary if types.is_string(text.dictionary.type) else text.dictionary.cast(pa.string())
-                )
-                texts = Texts(distinct.to_pylist(), np.from_dlpack(text.indices))
+                # distinct values are cast to text, not each row; those of a categorical column may be of no row
+                distinct, codes = text.dictionary, np.from_dlpack(text.indices)
+                distinct = distinct if types.is_string(distinct.type) else distinct.cast(pa.string())
+                used = np.flatnonzero(np.bincount(codes, minlength=len(distinct)))
+                values_of_text = distinct.to_pylist()
+                texts = Texts([values_of_text[k] for k in used.tolist()], np.searchsorted(used, codes))
                 found[name] = texts if kind == "text" else texts.array()
                 continue
             if not types.is_floating(values.type) and not (kind == "any" and types.is_integer(values.type)):
