@@ -12,7 +12,7 @@ from calibrant import Pairs, Predictions
 from calibrant.errors import InputError
 from calibrant.metrics import ECE
 from calibrant.operate import check
-from calibrant.operate.check import verdict_of_bounds
+from calibrant.operate.bounds import share_ends
 
 
 def binary(*, rows: int, confidence: float = 0.9, accuracy: float = 0.9, seed: int = 0) -> Predictions:
@@ -31,8 +31,12 @@ def test_three_verdicts(rows: int, accuracy: float, verdict: str) -> None:
     line = found.lines[0]
     assert line.low <= line.value <= line.high
     assert line.value == pytest.approx(ECE()(binary(rows=rows, accuracy=accuracy)))
-    # a bound at the limit keeps it
-    assert [verdict_of_bounds(0.1, 0.1, 0.1, minimum=minimum) for minimum in (True, False)] == ["pass", "pass"]
+
+
+def test_a_bound_at_the_limit_keeps_it() -> None:
+    low, high = share_ends(900, 1000, alpha=0.025)
+    verdicts = [check(binary(rows=1000), minimum={"accuracy": limit}).verdict for limit in (low, high)]
+    assert verdicts == ["pass", "not enough evidence"]
 
 
 @pytest.mark.parametrize("limits", [{"minimum": {"accuracy": 0.88}}, {"maximum": {"ece": 0.04, "brier": 0.2}}])

@@ -25,8 +25,7 @@ from calibrant._core.config import json_data
 from calibrant.data.checks import Data
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
-from calibrant.operate.bounds import share_ends
-from calibrant.operate.line import Line
+from calibrant.operate.bounds import Line, share_ends
 from calibrant.operate.rows import require_window, row_confidence
 
 Floats = NDArray[np.float64]

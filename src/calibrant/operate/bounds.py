@@ -1,4 +1,4 @@
-"""Bounds on a probability and on a mean of bounded values, valid for every distribution and number of independent rows.
+"""A figure with bounds, and bounds on a probability and a mean that are valid for every distribution and number of rows.
 
 For rows y ≥ −B and a bet t ≥ 0, exp(t y − ψ(tB) y² / B²) with ψ(u) = −log(1 − u) − u is at most 1 + t y (Fan, Grama & Liu
 2015, lemma 4.1). If E y ≤ 0, the product over independent rows (an e-value) has expectation at most 1, so by Markov's
@@ -7,6 +7,7 @@ bets are averaged, so that no bet is chosen by the data.
 """
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,52 @@ _DEVIATIONS = np.array(
 _STAKES = np.array([0.14] * 6 + [0.05, 0.05, 0.06])  # weights of the bets
 _LARGEST = 0.9  # largest bet as a fraction of 1/B, at which a single row could reduce the e-value to 0
 _HALVINGS = 60
+
+
+@dataclass(frozen=True)
+class Line:
+    """A figure with bounds.
+
+    Args:
+        name: What it is, such as "ece ≤ 0.03" or "accuracy".
+        value: Its value on these rows, or its estimate.
+        low: Lower bound.
+        high: Upper bound.
+        n: Number of rows.
+        limit: What it is compared with; None if with nothing.
+        verdict: What the bounds say of the limit; empty without one.
+        metric: The name of the metric alone, where it is limited.
+        kind: The kind of limit: "maximum", "minimum" or "no_worse".
+        more_rows: About how many more rows would decide with probability .8, given what these rows say; None if it is decided, or
+            if no number of rows would decide.
+        note: A remark for the reader.
+    """
+
+    name: str
+    value: float
+    low: float
+    high: float
+    n: int
+    limit: float | None = None
+    verdict: str = ""
+    metric: str = ""
+    kind: str = ""
+    more_rows: int | None = None
+    note: str = ""
+
+    def __str__(self) -> str:
+        verdict = f"{self.verdict} " if self.verdict else ""
+        text = f"{self.name}: {verdict}({self.value:.4f}, between {self.low:.4f} and {self.high:.4f}, n = {self.n:,})"
+        return "; ".join(part for part in (text, self.more, self.note) if part)
+
+    @property
+    def more(self) -> str:
+        """How many more rows would decide, to two digits; empty where nothing is open."""
+        if self.verdict != "not enough evidence":
+            return ""
+        if self.more_rows is None:
+            return "the value is too close to the limit for any number of rows to decide"
+        return f"about {float(f'{self.more_rows:.2g}'):,.0f} more rows would decide"
 
 
 def share_ends(successes: float, rows: float, *, alpha: float) -> tuple[float, float]:

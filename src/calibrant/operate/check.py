@@ -23,8 +23,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate.partitions import feature_columns, groups_of
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Error, MeanMetric
-from calibrant.operate.bounds import mean_ends, share_ends
-from calibrant.operate.line import Line
+from calibrant.operate.bounds import Line, mean_ends, share_ends
 from calibrant.operate.rows import require_window
 from calibrant.statistics import interval
 from calibrant.statistics.paired import FEWEST_COMPARED, paired_test, scarce_errors
@@ -139,7 +138,10 @@ def check(
     before = None if baseline is None else _same_rows(require_window(baseline, what="check"), rows)
     # Bonferroni correction for more than two lines
     alpha = min(DIRECTION, TOGETHER / len(limits))
-    parts = _rows_of_groups(rows, features) if len(features) else {}
+    parts: dict[str, Data] = {}
+    if len(features):
+        groups = groups_of(feature_columns(rows, features), depth=1, bins=_BINS)
+        parts = {f"{column} = {value}": rows[torch.from_numpy(at)] for ((column, value),), at in groups}
     lines = []
     for kind, metric, limit in limits:
         if kind == "no_worse" and before is not None:
@@ -231,14 +233,12 @@ def metric_bounds(metric: str, data: Data, *, alpha: float) -> Bounds:
     return Bounds(value, min(low, value), max(high, value), centre, n)
 
 
-def verdict_of_bounds(low: float, high: float, limit: float, *, minimum: bool) -> Verdict:
-    """Return the verdict from the bounds of a value; either decision is wrong with probability at most α."""
-    kept, broken = (low >= limit, high < limit) if minimum else (high <= limit, low > limit)
-    return "fail" if broken else "pass" if kept else "not enough evidence"
-
-
 def _line(kind: str, metric: str, limit: float, found: Bounds, *, alpha: float) -> Line:
-    verdict = verdict_of_bounds(found.low, found.high, limit, minimum=kind == "minimum")
+    if kind == "minimum":
+        kept, broken = found.low >= limit, found.high < limit
+    else:
+        kept, broken = found.high <= limit, found.low > limit
+    verdict = "fail" if broken else "pass" if kept else "not enough evidence"
     more, note = None, found.note
     if verdict == "not enough evidence":
         more = found.more or _rows_to_decide(found, limit, alpha=alpha)
@@ -283,12 +283,6 @@ def _worst(metric: str, parts: Mapping[str, Data], *, alpha: float) -> Bounds:
     if last != worst:
         note += f", least certain {last} ({each[last].n:,} rows)"
     return Bounds(wide[worst].value, low, high, each[last].centre, each[last].n, note=note)
-
-
-def _rows_of_groups(data: Data, features: Sequence[str] | Mapping[str, Any]) -> dict[str, Data]:
-    """Return the rows of every category or bin of every column, by the name "column = value"."""
-    found = groups_of(feature_columns(data, features), depth=1, bins=_BINS)
-    return {f"{column} = {value}": data[torch.from_numpy(at)] for ((column, value),), at in found}
 
 
 def _same_rows(baseline: Data, data: Data) -> Data:

@@ -11,8 +11,7 @@ from calibrant.data.checks import LARGEST_COST, check_costs
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.operate.abstain import ABSTAIN
-from calibrant.operate.bounds import mean_ends
-from calibrant.operate.line import Line
+from calibrant.operate.bounds import Line, mean_ends
 from calibrant.operate.rows import require_classes
 
 _ALPHA = 0.025  # error probability of each bound

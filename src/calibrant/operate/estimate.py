@@ -28,7 +28,7 @@ from calibrant._core.numerics import row_chunks
 from calibrant.calibrators import Calibrator
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, LeakError
-from calibrant.operate.line import Line
+from calibrant.operate.bounds import Line
 from calibrant.operate.rows import (
     matched_out_of_fold,
     require_classes,

@@ -39,15 +39,10 @@ _OVERCONFIDENT = 0.7  # prior probability that a change is towards overconfidenc
 _SHIFT, _SLOPE, _OF_CLASSES = 0.42, 0.21, 0.37  # prior weights of the kinds of change
 
 
-def _interpolation() -> Floats:
-    """Return the matrix (16, G) from values at the nodes to values on the grid."""
-    # the zeros of T₁₆: interpolation there is nearly the best polynomial
-    vandermonde = np.polynomial.chebyshev.chebvander
-    return np.asarray((vandermonde(_GRID / REACH, NODES - 1) @ np.linalg.inv(vandermonde(_UNIT, NODES - 1))).T)
-
-
+# values at the nodes, the zeros of T₁₆, where interpolation is nearly the best polynomial, to values on the grid: (16, G)
 _UNIT = np.cos((2 * np.arange(NODES) + 1) * np.pi / (2 * NODES))
-_TO_GRID = _interpolation()
+_AT_NODES = np.polynomial.chebyshev.chebvander(_UNIT, NODES - 1)
+_TO_GRID = np.linalg.solve(_AT_NODES.T, np.polynomial.chebyshev.chebvander(_GRID / REACH, NODES - 1).T)
 
 
 def events_of(data: Data, *, temperature: float) -> tuple[Floats, NDArray[np.bool_]]:
