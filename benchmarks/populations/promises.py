@@ -110,7 +110,7 @@ def _power(figure: str, sign: int) -> Trial:
             low, high = value - half, value + half
             limit = population.value(figure) + sign * 3.2 * _standard_error(population, metric, n)
         else:
-            found = interval(metric, data, seed=seed)
+            found = interval(metric, data)
             low, high = found.low, found.high
             limit = population.value(figure) + sign * 3.2 * _standard_error(population, metric, n)
         if not 0 <= limit <= 1:
