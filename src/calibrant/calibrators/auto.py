@@ -116,10 +116,10 @@ class AutoCalibrator(Calibrator):
     Args:
         folds: Number of folds, ≥ 2.
         candidates: Calibrators to try in addition to doing nothing. None tries ensemble temperature scaling; focal temperature
-            scaling, alone and followed by structured matrix scaling with a fifth of the published ridge (structured vector
-            scaling for more than 20 classes); for up to 20 classes, centred isotonic regression, alone and followed by the
-            same matrix scaling; for up to 20 classes and 16,384 rows, focal temperature scaling followed by bias and kernel
-            scaling; for two classes, beta calibration and splines.
+            scaling, alone and followed by structured matrix scaling with a fifth of the published ridge (for more than 20
+            classes by structured vector scaling, and by bias scaling); for up to 20 classes, centred isotonic regression, alone
+            and followed by the same matrix scaling; for up to 20 classes and 16,384 rows, focal temperature scaling followed by
+            bias and kernel scaling; for two classes, beta calibration and splines.
 
     Attributes:
         evidence: The candidates, their scores and the choice; ``print(calibrator.evidence)`` shows a table.
@@ -232,7 +232,7 @@ def usual_candidates(classes: int, rows: int) -> list[Calibrator]:
 
     usual = [EnsembleTemperatureScaling(prior=_PRIOR), focal()]
     if classes > _FEW_CLASSES:
-        return [*usual, Chain(focal(), StructuredVectorScaling(prior=_PRIOR))]
+        return [*usual, Chain(focal(), BiasScaling()), Chain(focal(), StructuredVectorScaling(prior=_PRIOR))]
     usual += [Chain(focal(), matrix()), CentredIsotonic(), Chain(CentredIsotonic(), matrix())]
     if rows <= 2 * _SAMPLE:
         usual.append(Chain(focal(), BiasScaling(), KernelScaling()))
