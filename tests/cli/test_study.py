@@ -5,7 +5,6 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,9 +12,7 @@ import torch
 from tests.cli.conftest import Run
 from tests.conftest import needs
 
-from calibrant.study import Claim, build, load_study
-from calibrant.study.page import verdict_sentences
-from calibrant.study.tables import verdict_on_claim
+from calibrant.study import build, load_study
 
 pytestmark = needs("lightning")
 
@@ -216,16 +213,3 @@ def test_the_demo_shows_a_table_and_says_where_its_report_is(
     assert "used to fit the temperature (1×)" in page
     assert page.index("<figure") < page.index("<table") < page.index("<details"), "the page opens on a picture"
     assert "those of seed 0" in page, "figures of one seed stand beside means of all"
-
-
-@pytest.mark.parametrize(("ece", "temperature", "said"), [(0.084, 0.7, True), (0.084, 1.3, False), (0.02, 0.7, False)])
-def test_a_claim_says_if_the_lower_error_is_of_the_other_side(ece: float, temperature: float, said: bool) -> None:
-    lines: list[Any] = [
-        SimpleNamespace(setting="here", objective=name, mean={"ece": e, "temperature": t}, calibrated_high=0.028)
-        for name, e, t in (("CE", 0.092, 2.4), ("LS", ece, temperature))
-    ]
-    values = [{0: e, 1: e + 0.001 * k} for k, e in enumerate((0.092, ece), start=1)]
-    claims = [Claim("LS is lower", "a paper", measure, ("CE", "LS")) for measure in ("ece", "ece_at_t")]
-    first, at_t = verdict_sentences([verdict_on_claim(claim, "here", values) for claim in claims], lines)
-    assert ("; LS errs the other way, under-confident" in first) is said
-    assert "errs" not in at_t

@@ -277,7 +277,7 @@ def demo(store: Path, workers: int) -> None:
     _run(digits, kept, workers=workers, accelerator="cpu")
     measured = collect(digits, kept)
     lines, report = summarise(measured), kept.root / "report.html"
-    sentences = verdict_sentences(verdicts_on(digits, measured), lines)
+    sentences = verdict_sentences(verdicts_on(digits, measured))
     (table,) = tables_of(
         lines, title=f"Before and after one temperature, mean ± sd over {seeds} seeds", columns=["narrow"]
     )
@@ -379,7 +379,7 @@ def _study_tables(chosen: Study, measured: Sequence[Any]) -> tuple[list[Table], 
     lines = summarise(measured, names=measures_needed(chosen, chosen.columns))
     tables = [*tables_of(lines, title=chosen.title, columns=chosen.columns), *paper_tables(chosen, lines)]
     tables += one_gamma_table(chosen, measured)
-    return tables, verdict_sentences(verdicts_on(chosen, measured), lines)
+    return tables, verdict_sentences(verdicts_on(chosen, measured))
 
 
 def _theory() -> tuple[list[Any], Table]:

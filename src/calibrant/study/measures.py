@@ -5,11 +5,13 @@ A measure is a function of the predictions and trajectories of all folds; tables
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from itertools import chain, product
+from functools import cached_property, partial, reduce
+from itertools import product
+from operator import or_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -131,9 +133,10 @@ class Measured:
         return [calibrator.temperature for calibrator in self.calibrators("at_t")]
 
     @property
-    def validation_uses(self) -> dict[str, int]:
+    def validation_uses(self) -> Counter[str]:
         """How often a validation row was used for each purpose: the largest count of any fold."""
-        return max_uses([{"fit the temperature": 1}, *(run.record["validation_uses"] for run in self.runs)])
+        counts = (Counter(run.record["validation_uses"]) for run in self.runs)
+        return reduce(or_, counts, Counter({"fit the temperature": 1}))
 
     def calibrators(self, name: str) -> list[Any]:
         """Return the fitted calibrator of each fold.
@@ -167,14 +170,6 @@ class Measured:
         if measure not in self._values:
             self._values[measure] = MEASURES[measure].of(self)
         return self._values[measure]
-
-
-def max_uses(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Return the largest count of each purpose for which validation data were used."""
-    largest: dict[str, int] = {}
-    for purpose, count in chain.from_iterable(uses.items() for uses in counts):
-        largest[purpose] = max(largest.get(purpose, 0), count)
-    return largest
 
 
 def fit_each(make: Callable[[], Calibrator], parts: Sequence[Predictions]) -> list[Any]:

@@ -3,7 +3,8 @@
 import json
 import textwrap
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from calibrant.metrics import ECE
 from calibrant.report import Model, write_report
 from calibrant.report.model import Block, Claims, Table
 from calibrant.statistics.paired import shown_p
-from calibrant.study.measures import MEASURES, Measured, calibrate_folds, fit_each, geometric_mean, max_uses
+from calibrant.study.measures import MEASURES, Measured, calibrate_folds, fit_each, geometric_mean
 from calibrant.study.recipe import Published, Study
 from calibrant.study.tables import Summary, Verdict, deviation, grouped, printed_beside
 
@@ -196,7 +197,7 @@ def in_short(lines: Sequence[Summary]) -> list[str]:
     return said
 
 
-def verdict_sentences(verdicts: Sequence[Verdict], lines: Sequence[Summary] = ()) -> list[str]:
+def verdict_sentences(verdicts: Sequence[Verdict]) -> list[str]:
     """Return one sentence per claim: whether the paper's ordering shows here, and how sure that is."""
     said, settings = [], {verdict.setting for verdict in verdicts}
     for verdict in verdicts:
@@ -217,11 +218,6 @@ def verdict_sentences(verdicts: Sequence[Verdict], lines: Sequence[Summary] = ()
         )
         where = f" [{verdict.setting}]" if len(settings) > 1 else ""
         said.append(f"{seen}{where}: {verdict.claim.text} ({verdict.claim.source}): {measure.label} {values}{sure}")
-        mine = {line.objective: line for line in lines if line.setting == verdict.setting}
-        first, last = (mine.get(verdict.claim.falls[end]) for end in (0, -1))
-        if verdict.claim.measure == "ece" and first and last and last.mean["ece"] > last.calibrated_high:
-            over, was_over = last.mean["temperature"] > 1, first.mean["temperature"] > 1
-            said[-1] += f"; {last.objective} errs the other way, {SIDES[over]}" if over is not was_over else ""
     return said
 
 
@@ -258,7 +254,7 @@ def write_page(
         Model(name, m.before, m.after("at_t"), "TemperatureScaling") for name, m in zip(names, first, strict=True)
     ]
     claims = [Claims("What the papers claim, and what shows here", sentences)] if sentences else []
-    uses = ", ".join(f"{purpose} ({n}×)" for purpose, n in max_uses(m.validation_uses for m in measured).items())
+    uses = ", ".join(f"{purpose} ({n}×)" for purpose, n in reduce(or_, (m.validation_uses for m in measured)).items())
     made = Claims(
         "How it was made",
         [

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,23 +23,8 @@ from calibrant.study.data._split import CPU, DataSet, Fold, Indices, TensorSplit
 from calibrant.study.record import Flag, Size, Text, record
 
 Node = list[Any]  # [label, word] or [label, left, right]
-
-
-@dataclass(frozen=True, eq=False)
-class Tree:
-    """A tree in the order of computation: leaves first, then inner nodes by height; the root is the last.
-
-    Args:
-        words: (leaves,) int64 word indices.
-        children: (inner nodes, 2) int64 positions of the children in that order.
-        heights: (inner nodes,) int64, from 1.
-        labels: (nodes,) int64; −1 for nodes without one.
-    """
-
-    words: Tensor
-    children: Tensor
-    heights: Tensor
-    labels: Tensor
+# Nodes as (height, word index, positions of the children, label or −1), by height: leaves from left to right first, the root last.
+Tree = Sequence[tuple[int, int, Sequence[int], int]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +59,7 @@ class TreeSplit:
     @property
     def labels(self) -> Tensor:
         """(N,) int64 labels of the roots."""
-        return torch.stack([tree.labels[-1] for tree in self.trees]).to(self.device)
+        return torch.tensor([tree[-1][3] for tree in self.trees], device=self.device)
 
     def __len__(self) -> int:
         return len(self.trees)
@@ -83,38 +70,25 @@ class TreeSplit:
 
     def batch(self, rows: Tensor, *, training: bool = False) -> tuple[TreeBatch, Tensor]:
         """Return the trees ``rows`` with the labels of all labelled nodes for training, else of the roots."""
-        trees = [self.trees[row] for row in rows.tolist()]
-        leaves = sum(len(tree.words) for tree in trees)
-        places = _positions_of_nodes(trees, leaves)
-        tops = max((int(tree.heights.max()) for tree in trees if len(tree.heights)), default=0)
-        children = torch.cat([places[i][tree.children] for i, tree in enumerate(trees)])  # (inner nodes, 2)
-        heights = torch.cat([tree.heights for tree in trees])
-        levels = []
+        trees, tensor = [self.trees[row] for row in rows.tolist()], partial(torch.tensor, device=self.device)
         # children stand lower than their parent, so that a level needs only levels before it
-        for height in range(1, tops + 1):
-            pair = children[heights == height].to(self.device)
-            levels.append((pair[:, 0], pair[:, 1]))
-        asked, labels = [], []
-        for place, tree in zip(places, trees, strict=True):
-            chosen = torch.nonzero(tree.labels >= 0)[:, 0] if training else torch.tensor([len(tree.labels) - 1])
-            asked.append(place[chosen])
-            labels.append(tree.labels[chosen])
-        words = torch.cat([tree.words for tree in trees]).to(self.device)
-        return TreeBatch(words, levels, torch.cat(asked).to(self.device)), torch.cat(labels).to(self.device)
-
-
-def _positions_of_nodes(trees: Sequence[Tree], leaves: int) -> list[Tensor]:
-    """Return the positions (nodes,) of each tree's nodes in the batch: all leaves, then height by height."""
-    heights = torch.cat([tree.heights for tree in trees])
-    order = torch.argsort(heights, stable=True)
-    rank = torch.empty_like(order)
-    rank[order] = torch.arange(len(order)) + leaves
-    places, leaf, inner = [], 0, 0
-    for tree in trees:
-        n, m = len(tree.words), len(tree.heights)
-        places.append(torch.cat([torch.arange(leaf, leaf + n), rank[inner : inner + m]]))
-        leaf, inner = leaf + n, inner + m
-    return places
+        nodes = sorted((node[0], i, j) for i, tree in enumerate(trees) for j, node in enumerate(tree))
+        position = {(i, j): place for place, (_, i, j) in enumerate(nodes)}
+        words, levels = [], []
+        for height, level in groupby(nodes, key=itemgetter(0)):
+            if height:
+                pairs = tensor([[position[i, child] for child in trees[i][j][2]] for _, i, j in level])
+                levels.append((pairs[:, 0], pairs[:, 1]))
+            else:
+                words = [trees[i][j][1] for _, i, j in level]
+        asked = [
+            (position[i, j], node[3])
+            for i, tree in enumerate(trees)
+            for j, node in enumerate(tree)
+            if (node[3] >= 0 if training else j == len(tree) - 1)
+        ]
+        places, labels = tensor(asked).T
+        return TreeBatch(tensor(words), levels, places), labels
 
 
 def parse(line: str) -> Node:
@@ -161,14 +135,8 @@ def build_tree(root: Node, *, index: dict[str, int], labels: dict[int, int]) -> 
     # stable: the leaves come first, from left to right, and the root, the highest, is the last
     order = sorted(range(len(nodes)), key=lambda node: nodes[node][0])
     place = {node: rank for rank, node in enumerate(order)}
-    heights, words, children, marks = zip(*(nodes[node] for node in order), strict=True)
-    leaves = heights.count(0)
-    return Tree(
-        words=torch.tensor(words[:leaves]),
-        children=torch.tensor([[place[child] for child in pair] for pair in children[leaves:]]).reshape(-1, 2).long(),
-        heights=torch.tensor(heights[leaves:], dtype=torch.int64),
-        labels=torch.tensor(marks),
-    )
+    by_height = (nodes[node] for node in order)
+    return [(height, word, [place[child] for child in children], label) for height, word, children, label in by_height]
 
 
 BINARY = {0: 0, 1: 0, 3: 1, 4: 1}  # neutral (2) is left out
