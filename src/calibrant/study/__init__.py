@@ -5,7 +5,7 @@ Each training stores its predictions and measurements over the epochs; every tab
 
 from calibrant.study.load import load_study, presets
 from calibrant.study.measures import Run
-from calibrant.study.recipe import Claim, FigureSpec, Objective, Published, Recipe, Setting, Study, Training
+from calibrant.study.recipe import Claim, FigureSpec, Objective, Printed, Recipe, Setting, Study, Training
 from calibrant.study.store import Store
 from calibrant.study.tables import collect, rows
 from calibrant.study.train import training
@@ -14,7 +14,7 @@ __all__ = [
     "Claim",
     "FigureSpec",
     "Objective",
-    "Published",
+    "Printed",
     "Recipe",
     "Run",
     "Setting",

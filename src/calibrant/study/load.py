@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -11,9 +11,8 @@ from typing import Any
 from calibrant._core.check import check_choice, refuse, shown
 from calibrant._files import error_boundary, read_text
 from calibrant.errors import InputError
-from calibrant.study.measures import MEASURES
-from calibrant.study.recipe import MeasureName, Published, Study
-from calibrant.study.record import Real, Text, naming, record, require_once
+from calibrant.study.recipe import Study
+from calibrant.study.record import naming, require_once
 
 SCALES = ("cpu", "gpu", "paper")
 FOLDER = resources.files("calibrant.study")
@@ -131,8 +130,6 @@ def _study(tables: Tables) -> Study:
     values["settings"] = [
         {**entry, **{key: {**shared[key], **entry.get(key, {})} for key in shared}} for entry in settings
     ]
-    printed = [figure for entry in values.pop("printed", ()) for figure in Printed(**entry).figures()]
-    values["published"] = [*values.get("published", ()), *map(asdict, printed)]
     study = Study(**values)
     # constructs every recipe of the first seed, which is sufficient: nothing that could be wrong depends on the seed
     if not list(replace(study, seeds=study.seeds[:1]).cells()):
@@ -153,45 +150,6 @@ def _objective(entry: Any) -> Any:
 def _known_objectives() -> dict[str, Tables]:
     text = FOLDER.joinpath("objectives.toml").read_text(encoding="utf-8")
     return {item["label"]: item for item in tomllib.loads(text)["objectives"]}
-
-
-@record
-class Printed:
-    """A paper's table as printed: one row per setting, one group of numbers per objective, and percentages from 0 to 100.
-
-    Args:
-        source: The paper and the number of the table.
-        measures: The measure of each number in a group.
-        objectives: The label of each group.
-        rows: For each label of a setting (or ""), its groups; an empty group is missing or illegible in the paper.
-        spreads: The standard deviations in the same form, without the rows that have none.
-    """
-
-    source: Text
-    measures: tuple[MeasureName, ...]
-    objectives: tuple[Text, ...]
-    rows: dict[str, tuple[tuple[Real, ...], ...]]
-    spreads: dict[str, tuple[tuple[Real, ...], ...]] = field(default_factory=dict)
-
-    def figures(self) -> list[Published]:
-        """Return every printed number, percentages as fractions.
-
-        Raises:
-            InputError: If a row does not have one group per objective, or a group has neither one number per measure nor none.
-        """
-        found = []
-        for setting, groups in self.rows.items():
-            spreads = self.spreads.get(setting, ((),) * len(groups))
-            for table in (groups, spreads):
-                if len(table) != len(self.objectives) or {*map(len, table)} - {0, len(self.measures)}:
-                    wanted = f"{len(self.objectives)} groups of {len(self.measures)} numbers in row {setting!r} of {self.source}"
-                    raise refuse(wanted, shown([list(group) for group in table]), "write [] for a missing one")
-            for objective, group, spread in zip(self.objectives, groups, spreads, strict=True):
-                for place, (measure, value) in enumerate(zip(self.measures, group, strict=False)):
-                    scale = 100 if MEASURES[measure].percent else 1
-                    deviation = round(spread[place] / scale, 8) if spread else None
-                    found.append(Published(objective, measure, round(value / scale, 8), setting, deviation))
-        return found
 
 
 def _check_names(study: Study, *, objectives: set[Any], settings: set[Any]) -> None:

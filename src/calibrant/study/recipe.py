@@ -217,7 +217,7 @@ class Setting:
     trainings: Table = field(default_factory=dict)
 
 
-@record
+@dataclass(frozen=True)
 class Published:
     """A figure printed in a paper; percentages as fractions.
 
@@ -227,24 +227,60 @@ class Published:
         value: The figure.
         setting: Label of the setting; may be empty if there is only one.
         spread: The printed standard deviation over seeds, in the unit of ``value``; None if none is printed.
-
-    Examples:
-        >>> Published("focal", "ece", 0.0145).value
-        0.0145
     """
 
-    objective: Text
-    measure: MeasureName
-    value: Real
-    setting: Text = ""
-    spread: NonNegative | None = None
+    objective: str
+    measure: str
+    value: float
+    setting: str
+    spread: float | None
+
+
+@record
+class Printed:
+    """A paper's table as printed: one row per setting, one group of numbers per objective, and percentages from 0 to 100.
+
+    Args:
+        source: The paper and the number of the table.
+        measures: The measure of each number in a group, a key of ``measures.MEASURES``.
+        objectives: The label of each group.
+        rows: For each label of a setting (or ""), its groups; an empty group is missing or illegible in the paper.
+        spreads: The standard deviations in the same form, without the rows that have none.
+
+    Raises:
+        InputError: If a row does not have one group per objective, or a group has neither one number per measure nor none.
+
+    Examples:
+        >>> table = Printed("a paper, Table 1", ("ece",), ("cross-entropy", "focal"), {"": ((4.35,), (1.45,))})
+        >>> [figure.value for figure in table.figures()]
+        [0.0435, 0.0145]
+    """
+
+    source: Text
+    measures: tuple[MeasureName, ...]
+    objectives: tuple[Text, ...]
+    rows: dict[str, tuple[tuple[Real, ...], ...]]
+    spreads: dict[str, tuple[tuple[Real, ...], ...]] = field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _check(self) -> "Published":
-        if MEASURES[self.measure].percent and not 0 <= self.value <= 1:
-            wanted = f"the published {self.measure} of {self.objective!r} as a fraction in [0, 1]"
-            raise refuse(wanted, f"{self.value:g}", "divide percentages by 100, or use [[printed]]")
+    def _check(self) -> "Printed":
+        for setting, groups in (*self.rows.items(), *self.spreads.items()):
+            if len(groups) != len(self.objectives) or {*map(len, groups)} - {0, len(self.measures)}:
+                wanted = (
+                    f"{len(self.objectives)} groups of {len(self.measures)} numbers in row {setting!r} of {self.source}"
+                )
+                raise refuse(wanted, shown([list(group) for group in groups]), "write [] for a missing one")
         return self
+
+    def figures(self) -> Iterator[Published]:
+        """Yield every printed number, percentages as fractions."""
+        for setting, groups in self.rows.items():
+            spreads = self.spreads.get(setting, ((),) * len(groups))
+            for objective, group, spread in zip(self.objectives, groups, spreads, strict=True):
+                for place, (measure, value) in enumerate(zip(self.measures, group, strict=False)):
+                    scale = 100 if MEASURES[measure].percent else 1
+                    deviation = round(spread[place] / scale, 8) if spread else None
+                    yield Published(objective, measure, round(value / scale, 8), setting, deviation)
 
 
 @record
@@ -254,7 +290,7 @@ class Claim:
     Args:
         text: The claim as a sentence.
         source: The paper with its table or section.
-        measure: A key of ``measures.MEASURES``, as in ``Published``.
+        measure: A key of ``measures.MEASURES``, as in ``Printed``.
         falls: Labels of objectives, from the largest value to the smallest.
         but: Labels of settings for which the paper does not report the ordering.
 
@@ -329,7 +365,7 @@ class Study:
         training: Table of ``Training``.
         settings: Data sets with networks.
         objectives: Losses.
-        published: Figures printed in papers.
+        printed: Tables printed in papers.
         claims: Orderings reported by papers.
         columns: Tables shown by default: ``"main"``, ``"calibrators"``, ``"errors"``.
         figures: Figures that can be drawn.
@@ -349,7 +385,7 @@ class Study:
     training: Table
     settings: tuple[Setting, ...]
     objectives: tuple[Objective, ...]
-    published: tuple[Published, ...] = ()
+    printed: tuple[Printed, ...] = ()
     claims: tuple[Claim, ...] = ()
     columns: Annotated[tuple[Literal["main", "calibrators", "errors"], ...], Field(min_length=1)] = ("main",)
     figures: tuple[FigureSpec, ...] = ()
@@ -362,6 +398,11 @@ class Study:
         require_once([figure.name for figure in self.figures], name="figures")
         require_once(self.seeds, name="seeds")
         return self
+
+    @property
+    def published(self) -> list[Published]:
+        """All numbers of the printed tables."""
+        return [figure for table in self.printed for figure in table.figures()]
 
     def cells(self) -> Iterator[Cell]:
         """Yield every training; all objectives of one seed come before the next seed."""

@@ -97,8 +97,16 @@ class Trainer:
     """
 
     def __init__(self, recipe: Recipe, accelerator: str) -> None:
+        with optional("lightning", extra="study"):
+            from lightning.fabric import Fabric
+        if accelerator == "cuda" and not torch.cuda.is_available():
+            raise InputError("a CUDA device for accelerator 'cuda'", "none", "choose 'auto' or 'cpu'")
         self.recipe, self.plan = recipe, recipe.training
-        self.fabric = make_fabric(self.plan, accelerator)
+        devices, strategy = self.plan.devices, "ddp" if self.plan.devices > 1 else "auto"
+        options: dict[str, Any] = {"devices": devices, "strategy": strategy, "precision": self.plan.precision}
+        self.fabric: Any = Fabric(accelerator=accelerator, **options)
+        if devices > 1:
+            self.fabric.launch()
         device = self.fabric.device
         self.fold = load_fold(recipe.data, seed=recipe.seed, fold=recipe.fold).to(device)
         with _seeded(recipe.seed, device):
@@ -237,19 +245,6 @@ class Trainer:
                 optimizer.load_state_dict(saved)
             self.loss.load_state_dict(content["loss"])
             self.state = Progress(**content["progress"])
-
-
-def make_fabric(plan: Training, accelerator: str) -> Any:
-    """Return Lightning Fabric for the devices and the precision of ``plan``."""
-    with optional("lightning", extra="study"):
-        from lightning.fabric import Fabric
-    if accelerator == "cuda" and not torch.cuda.is_available():
-        raise InputError("a CUDA device for accelerator 'cuda'", "none", "choose 'auto' or 'cpu'")
-    strategy = "ddp" if plan.devices > 1 else "auto"
-    fabric = Fabric(accelerator=accelerator, devices=plan.devices, strategy=strategy, precision=plan.precision)  # type: ignore[arg-type]
-    if plan.devices > 1:
-        fabric.launch()
-    return fabric
 
 
 def predict(model: nn.Module, split: Split) -> Predictions:

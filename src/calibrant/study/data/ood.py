@@ -38,27 +38,26 @@ class Outside(ABC):
         """Return the set, shaped and preprocessed like the test samples ``inside``."""
 
 
-class Noise(Outside):
-    """Noise, clipped to [0, 1] and rounded down to bytes where the samples are images."""
+def _noisy(inside: TensorSplit, seed: int, draw: Callable[[Tensor, Tensor], Tensor]) -> TensorSplit:
+    """Return as many samples as there are in ``inside``; for images clipped to [0, 1] and rounded down to bytes.
 
-    def of(self, inside: TensorSplit, *, name: str, seed: int, folder: Path | None) -> TensorSplit:
-        """Return as many samples as there are in ``inside``."""
-        # drawn by NumPy on the CPU: the same noise on every device
-        rng, parts = np.random.default_rng([NOISE_STREAM, seed]), []
-        whole = inside.inputs.dtype == torch.uint8
-        for rows in inside.inputs.split(ROWS):
-            noise = torch.from_numpy(rng.standard_normal(tuple(rows.shape), dtype=np.float32))
-            drawn = self.drawn(rows.float() / (255 if whole else 1), noise)
-            parts.append((drawn.clamp(0, 1) * 255).to(torch.uint8) if whole else drawn)
-        return replace(inside, inputs=torch.cat(parts))
-
-    @abstractmethod
-    def drawn(self, pixels: Tensor, noise: Tensor) -> Tensor:
-        """Return samples from those of the data and from standard normal numbers of their shape."""
+    Args:
+        inside: The test samples.
+        seed: Seed of the noise.
+        draw: Makes samples from those of the data and from standard normal numbers of their shape.
+    """
+    # drawn by NumPy on the CPU: the same noise on every device
+    rng, parts = np.random.default_rng([NOISE_STREAM, seed]), []
+    whole = inside.inputs.dtype == torch.uint8
+    for rows in inside.inputs.split(ROWS):
+        noise = torch.from_numpy(rng.standard_normal(tuple(rows.shape), dtype=np.float32))
+        drawn = draw(rows.float() / (255 if whole else 1), noise)
+        parts.append((drawn.clamp(0, 1) * 255).to(torch.uint8) if whole else drawn)
+    return replace(inside, inputs=torch.cat(parts))
 
 
 @record
-class GaussianNoise(Noise):
+class GaussianNoise(Outside):
     """The test samples with noise added, as in CIFAR-10-C.
 
     Args:
@@ -70,13 +69,13 @@ class GaussianNoise(Noise):
 
     deviation: NonNegative = 0.1
 
-    def drawn(self, pixels: Tensor, noise: Tensor) -> Tensor:
+    def of(self, inside: TensorSplit, *, name: str, seed: int, folder: Path | None) -> TensorSplit:
         """Return x + σ ε."""
-        return pixels + self.deviation * noise
+        return _noisy(inside, seed, lambda pixels, noise: pixels + self.deviation * noise)
 
 
 @record
-class PureNoise(Noise):
+class PureNoise(Outside):
     """Noise alone.
 
     Args:
@@ -90,9 +89,9 @@ class PureNoise(Noise):
     mean: Real = 0.5
     deviation: NonNegative = 1.0
 
-    def drawn(self, pixels: Tensor, noise: Tensor) -> Tensor:
+    def of(self, inside: TensorSplit, *, name: str, seed: int, folder: Path | None) -> TensorSplit:
         """Return μ + σ ε."""
-        return self.mean + self.deviation * noise
+        return _noisy(inside, seed, lambda _, noise: self.mean + self.deviation * noise)
 
 
 @record
