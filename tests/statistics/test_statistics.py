@@ -394,6 +394,8 @@ def test_intervals_of_means_cover_where_few_heavy_rows_decide() -> None:
         found = mean_interval(torch.from_numpy(rows), weight=torch.from_numpy(weight))
         held += found.low <= 1 <= found.high
     assert held / 600 > 0.925  # 0.89 by the sandwich alone
+    equal = mean_interval(torch.ones(3), weight=torch.tensor([1.0, 2.0, 5.0], dtype=torch.float64))
+    assert (equal.low, equal.high) == (1, 1)
 
 
 @pytest.mark.parametrize("skew", [-0.3, -1e-3, 0.0, 1e-9, 0.25])
