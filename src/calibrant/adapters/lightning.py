@@ -50,7 +50,6 @@ class AdaFocalCallback(Callback):  # type: ignore[misc]
     def __init__(self, loss: str = "criterion", *, loader: int = 0, ignore_index: int | None = None) -> None:
         self.attribute, self.loader, self.ignore_index = loss, loader, ignore_index
         self._batches: list[Predictions] = []
-        self._updated = False
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Check that the named attribute holds an adaptive loss.
@@ -59,7 +58,6 @@ class AdaFocalCallback(Callback):  # type: ignore[misc]
             InputError: If the attribute does not hold an adaptive loss.
         """
         self._loss(pl_module)
-        self._updated = False
 
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Discard the batches of the previous epoch.
@@ -92,7 +90,7 @@ class AdaFocalCallback(Callback):  # type: ignore[misc]
         loss: Any = self._loss(pl_module)
         # a process without rows takes part in the update as well
         loss.update(Predictions.cat(self._batches) if self._batches else Pairs.from_probs([1.0], [1])[:0])
-        self._updated, self._batches = True, []
+        self._batches = []
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Raise if training ends without an update of the loss.
@@ -101,7 +99,7 @@ class AdaFocalCallback(Callback):  # type: ignore[misc]
             InputError: If there were training steps but no update, for example because there were no validation data.
         """
         # an adaptive loss that is never updated silently keeps its initial γ for the whole training
-        if trainer.global_step > 0 and not self._updated:
+        if trainer.global_step > 0:
             require_update(self._loss(pl_module), "give the trainer validation data at least once per epoch")
 
     def _loss(self, pl_module: LightningModule) -> nn.Module:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from calibrant._core.check import refuse, shown
+from calibrant._core.check import check_choice, refuse, shown
 from calibrant._files import as_path, atomic_write
 from calibrant.calibrators import Calibrator, MultiLabelCalibrator
 from calibrant.data.predictions import evaluation_mode
@@ -92,6 +92,7 @@ def export_served(
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     export_served(fitted, pathlib.Path(folder, "served.onnx"), class_names=["cat", "dog"])
     """
+    input_name = INPUTS[check_choice(kind, name="kind", choices=INPUTS)]
     if not isinstance(calibrator, Calibrator | MultiLabelCalibrator):
         raise refuse("a calibrator", shown(calibrator), "load one with calibrant.load")
     if not calibrator.fitted:
@@ -108,7 +109,7 @@ def export_served(
     example = torch.linspace(1, 0, 2 * classes).reshape(2, -1)
     example = example if kind == "logits" else example.softmax(dim=1)
     facts = {"calibrator": repr(calibrator), "class_names": json.dumps(names), "calibrant": version("calibrant")}
-    _write(_Served(calibrator, kind=kind), path, example, names=(INPUTS[kind], "probs"), facts=facts)
+    _write(_Served(calibrator, kind=kind), path, example, names=(input_name, "probs"), facts=facts)
 
 
 class _Served(nn.Module):

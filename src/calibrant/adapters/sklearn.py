@@ -293,10 +293,9 @@ def calibrator_of(given: Calibrator | str) -> Calibrator:
     """
     if isinstance(given, Calibrator):
         return given
-    members = {name: getattr(calibrators, name) for name in calibrators.__all__}
-    known = [key for key, one in members.items() if isinstance(one, type) and issubclass(one, Calibrator)]
-    chosen = check_choice(given, name="calibrator", choices=[*SHORT_NAMES, *known])
-    return members[SHORT_NAMES.get(chosen, chosen)]()  # type: ignore[no-any-return]
+    chosen = check_choice(given, name="calibrator", choices=[*SHORT_NAMES, *calibrators.__all__])
+    made: Calibrator = getattr(calibrators, SHORT_NAMES.get(chosen, chosen))()
+    return made
 
 
 def _weight_argument(estimator: Any) -> str:

@@ -181,7 +181,6 @@ class CalibrationCallback(TrainerCallback):  # type: ignore[misc]
             raise InputError("an adaptive loss with predict", f"{loss!r}", "leave out predict")
         self.loss: nn.Module = loss
         self.predict = predict
-        self._updated = False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Load the loss's state if training resumes from a checkpoint that contains it."""
@@ -194,7 +193,6 @@ class CalibrationCallback(TrainerCallback):  # type: ignore[misc]
         """Update an adaptive loss."""
         if self.predict is not None:
             self.loss.update(self.predict())  # type: ignore[operator]
-            self._updated = True
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Raise if training ends without an update of an adaptive loss.
@@ -202,7 +200,7 @@ class CalibrationCallback(TrainerCallback):  # type: ignore[misc]
         Raises:
             InputError: If there were training steps, but neither this callback nor other code has updated the loss.
         """
-        if hasattr(self.loss, "update") and state.global_step > 0 and not self._updated:
+        if state.global_step > 0:
             require_update(self.loss, "give CalibrationCallback predict=, a function that returns Predictions")
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

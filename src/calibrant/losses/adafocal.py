@@ -129,7 +129,7 @@ def require_update(loss: nn.Module, remedy: str) -> None:
     Raises:
         InputError: If ``loss`` counts its updates and there were none.
     """
-    if int(getattr(loss, "updates", 0)) == 0:
+    if getattr(loss, "updates", 1) == 0:
         raise InputError(f"{type(loss).__name__}.update once per epoch", "no call in the whole training", remedy)
 
 
