@@ -119,6 +119,21 @@ def test_class_weights_multiply_terms_and_divide_the_mean(name: str) -> None:
     assert torch.allclose(loss(logits, labels), terms.sum() / weight[labels].sum(), rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", [*NAMES, "BinaryFocalLoss", "BinaryLabelSmoothingLoss"])
+def test_a_number_that_is_assigned_takes_effect(name: str) -> None:
+    of_events = {"BinaryFocalLoss": {"gamma": 2.0, "alpha": 0.3}, "BinaryLabelSmoothingLoss": {"smoothing": 0.1}}
+    loss = getattr(losses, name)(**of_events[name]) if name in of_events else make(name)
+    logits, labels = sample(12, CLASSES)
+    labels = torch.nn.functional.one_hot(labels, CLASSES) if name in of_events else labels
+    for key, value in config_of(loss).items():
+        if isinstance(value, float) and key != "gamma_init":  # which is that of the first epoch alone
+            setattr(loss, key, 0.7 * value)
+            again = renewed(loss)
+            again.load_state_dict(loss.state_dict())
+            assert getattr(again, key) == 0.7 * value
+            assert torch.equal(again(logits, labels), loss(logits, labels)), key
+
+
 def test_target_probabilities_work_or_are_refused(name: str) -> None:
     logits, labels = sample(6, CLASSES)
     hard = torch.nn.functional.one_hot(labels, CLASSES).float()

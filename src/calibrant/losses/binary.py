@@ -46,7 +46,6 @@ class BinaryLoss(nn.Module, ABC):
     """
 
     pos_weight: Tensor | None
-    outcome_weights: tuple[float, float] = (1.0, 1.0)  # of the terms of labels 1, besides ``pos_weight``, and 0
 
     def __init__(self, *, pos_weight: Tensor | float | None = None, reduction: Reduction = "mean") -> None:
         super().__init__()
@@ -58,6 +57,11 @@ class BinaryLoss(nn.Module, ABC):
     def extra_repr(self) -> str:
         """Show the arguments that are not the defaults."""
         return shown(self, defaults=False)
+
+    @property
+    def outcome_weights(self) -> tuple[float, float]:
+        """The weights of the terms of labels 1, besides ``pos_weight``, and of labels 0."""
+        return 1.0, 1.0
 
     @abstractmethod
     def outcome_loss(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
@@ -162,8 +166,11 @@ class BinaryFocalLoss(BinaryLoss):
         self.gamma = check_number(gamma, name="gamma", low=0)
         self.alpha = None if alpha is None else check_number(alpha, name="alpha", low=0, high=1)
         self.detach_weight = detach_weight
-        if self.alpha is not None:
-            self.outcome_weights = (self.alpha, 1 - self.alpha)
+
+    @property
+    def outcome_weights(self) -> tuple[float, float]:
+        """α and 1 − α."""
+        return (1.0, 1.0) if self.alpha is None else (self.alpha, 1 - self.alpha)
 
     def outcome_loss(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
         """Return (1 − p)^γ · (−log p)."""

@@ -101,7 +101,7 @@ class ScheduledFocalLoss(WeightedNLL):
     ``state_dict``, so training resumes with the γ of that epoch.
 
     Args:
-        gammas: γ ≥ 0 of each stage, one more than milestones.
+        gammas: γ ≥ 0 of each stage, one more than milestones. Others that are assigned later hold from the next ``set_epoch`` on.
         milestones: Epochs (counted from 0) at which the next stage begins, increasing.
         detach_weight: Treat (1 − p_y)^γ as a constant in the gradient.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
