@@ -29,7 +29,7 @@ from calibrant.data.predictions import Predictions
 from calibrant.data.record import FEATURE
 from calibrant.data.tables import Arrow, as_arrow
 from calibrant.errors import CalibrantError, FileFormatError, InputError, NoIntervalError, optional
-from calibrant.evaluate.panel import Panel, PanelRow
+from calibrant.evaluate.panel import Panel, row_of
 from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, SumMetric
 from calibrant.rows import Batch, RowSource, added
 from calibrant.statistics.means import Powers
@@ -413,9 +413,7 @@ def evaluate(
     found = Panel()
     for metric in chosen:
         ends = _interval_ends(metric, states[metric], signed.get(metric), draws) if uncertain else (None,) * 4
-        low, high, null_high, null_mean = ends
-        value = metric.value(states[metric])
-        found.append(PanelRow(repr(metric), value, low, high, null_high, source.count, null_mean))
+        found.append(row_of(metric, metric.value(states[metric]), *ends, n=source.count))
     return found
 
 

@@ -10,7 +10,7 @@ from tests.conftest import late
 from calibrant import MultiLabel, Pairs
 from calibrant.errors import InputError, ZeroProbabilityWarning
 from calibrant.evaluate import label_table, multilabel_panel, subgroups
-from calibrant.evaluate.panel import PanelRow
+from calibrant.evaluate.panel import Row
 from calibrant.metrics import ECE
 from calibrant.statistics import interval
 from calibrant.statistics.means import mean_interval
@@ -28,7 +28,7 @@ def sample(rows: int = 400, seed: int = 0, *, slope: float = 1.5, missing: float
     return MultiLabel.from_logits(slope * z, y, names=["often", "some", "rare"], **more)
 
 
-def values(data: MultiLabel) -> dict[tuple[str, str], PanelRow]:
+def values(data: MultiLabel) -> dict[tuple[str, str], Row]:
     return {(row.metric, row.average): row for row in multilabel_panel(data)}
 
 

@@ -10,7 +10,7 @@ import torch
 from calibrant import MultiLabel, Predictions
 from calibrant.calibrators import MultiLabelCalibrator, TemperatureScaling
 from calibrant.evaluate.multilabel import label_terms
-from calibrant.evaluate.tables import Row
+from calibrant.evaluate.panel import Row
 from calibrant.metrics import ECE
 from calibrant.plot.diagrams import Diagram
 from calibrant.report.advice import MARGIN, side_of_confidence, verdict_of

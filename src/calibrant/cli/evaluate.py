@@ -17,8 +17,8 @@ from calibrant.errors import InputError, LeakError
 
 if TYPE_CHECKING:
     from calibrant.data.predictions import Predictions
+    from calibrant.evaluate.panel import Row
     from calibrant.evaluate.subgroups import Subgroups
-    from calibrant.evaluate.tables import Row
     from calibrant.metrics import Metric
 
 MOST_GROUPS = 200  # a column with more values, such as an id, does not name groups, and every group takes time
@@ -66,7 +66,7 @@ def evaluate(
         raise InputError("--metric and --by have no effect with --multilabel; leave them out")
 
     from calibrant.evaluate import label_table
-    from calibrant.evaluate.tables import measure
+    from calibrant.evaluate.multilabel import measure
 
     metrics = [parse_metric(text) for text in metric] or None
     fitted = options.read_calibrator(calibrator, several=multilabel)
@@ -128,7 +128,6 @@ def _streamed_rows(
 ) -> Iterator[Row]:
     """Yield the figures of streamed rows, before and after calibration."""
     from calibrant import scale
-    from calibrant.evaluate.tables import panel_rows
     from calibrant.metrics import SumMetric
 
     chosen = metrics or scale.sum_metrics()
@@ -136,7 +135,7 @@ def _streamed_rows(
         raise InputError(f"{strange[0]!r} needs all rows at once, and {file} is streamed; name another metric")
     for calibrator, state in dict.fromkeys([(None, None), (fitted, name)]):
         figures = scale.evaluate(batches, metrics=chosen, calibrator=calibrator, draws=draws)
-        yield from panel_rows(figures, chosen, file=file, split=split, calibrator=state)
+        yield from (replace(row, file=file, split=split, calibrator=state) for row in figures)
 
 
 def _groups_of(data: Any, columns: Sequence[str]) -> Iterator[tuple[str | None, Any]]:

@@ -18,7 +18,7 @@ from calibrant.errors import InputError
 
 if TYPE_CHECKING:
     from calibrant.calibrators.auto import Evidence
-    from calibrant.evaluate.tables import Row
+    from calibrant.evaluate.panel import Row
 
 output = click.option("--output", "-o", metavar="OUT", required=True, help="File to write, or folder for a folder.")
 
@@ -56,7 +56,7 @@ def fit(
     options.check_output(output, inputs=[source.path, reading.labels], suffixes=[".safetensors"], what="a calibrator")
 
     from calibrant.calibrators import MultiLabelCalibrator
-    from calibrant.evaluate.tables import measure
+    from calibrant.evaluate.multilabel import measure
     from calibrant.metrics import ECE, NLL, Accuracy, Metric
     from calibrant.report.model import in_one_line
 

@@ -4,6 +4,7 @@ The labels of a row are dependent, so rows, or groups of rows, are the units of 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -14,11 +15,12 @@ from torch.nn import functional as F
 
 from calibrant._core.check import refuse
 from calibrant._core.warn import warn_user
+from calibrant.data.checks import Data
 from calibrant.data.multilabel import MultiLabel
 from calibrant.errors import NoIntervalError, ZeroProbabilityWarning
-from calibrant.evaluate.panel import Panel, PanelRow
+from calibrant.evaluate.panel import Panel, Row, panel
 from calibrant.evaluate.subgroups import Subgroups, with_tests
-from calibrant.metrics import ECE
+from calibrant.metrics import ECE, Metric
 from calibrant.statistics import interval, null_band
 from calibrant.statistics.design import require_groups
 from calibrant.statistics.means import Interval, mean_interval
@@ -65,7 +67,7 @@ def multilabel_panel(predictions: MultiLabel, *, uncertainty: bool = True, level
     ) -> None:
         low, high, refused = (None, None, found) if isinstance(found, str) else (found.low, found.high, None)
         place: dict[str, Any] = {"n": len(data), "labels": len(labels), "average": average}
-        rows.append(PanelRow(metric, value, low, high, None, null_mean=null_mean, refused=refused, **place))
+        rows.append(Row(metric, value, low, high, None, null_mean=null_mean, refused=refused, label=metric, **place))
 
     def of_scores(scores: Tensor) -> Interval | str:
         if none or not bool(torch.isfinite(scores).all()):
@@ -170,3 +172,21 @@ def label_table(predictions: MultiLabel, *, minimum: int = 100, level: float = 0
     require_groups(data.groups, what="labels")
     parts = [(name, (), data.label(name)) for name in data.names]
     return Subgroups(rows=tuple(with_tests(parts, minimum=minimum, level=level)), level=level, unit="label")
+
+
+def measure(
+    data: Data | MultiLabel, *, metrics: Sequence[Metric] | None = None, draws: int = 1000, **place: str | None
+) -> list[Row]:
+    """Return one row per metric.
+
+    Args:
+        data: Labelled predictions, with one class or several labels per row, or top-label pairs.
+        metrics: The metrics; None is the default panel, the only choice for several labels.
+        draws: Simulation draws for intervals and limits if calibrated; 0 leaves both out.
+        place: The row's file, split, calibrator and group.
+    """
+    if isinstance(data, MultiLabel):
+        figures = multilabel_panel(data, uncertainty=draws > 0)
+    else:
+        figures = panel(data, metrics=metrics, uncertainty=draws > 0, draws=max(draws, 1))
+    return [replace(row, **place) for row in figures]  # type: ignore[arg-type]

@@ -3,12 +3,14 @@
 If no valid interval or limit is known, there is none.
 """
 
+import math
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Literal
 
 from calibrant._core.check import check_count, check_number
+from calibrant._core.config import json_data
 from calibrant._core.notebook import to_html
 from calibrant.binning import EqualMass
 from calibrant.data.checks import Data, require_rows
@@ -16,9 +18,11 @@ from calibrant.data.pairs import Pairs, are_events
 from calibrant.errors import NoIntervalError
 from calibrant.metrics import AURC, ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, DebiasedECE, Metric, SmoothECE
 
+_NOT_PERCENT = ("proper score", "ranking")  # notions whose values are no fractions, so not shown in percent
+
 
 @dataclass(frozen=True)
-class PanelRow:
+class Row:
     """One metric on one set of predictions; fractions, not per cent.
 
     Args:
@@ -35,6 +39,12 @@ class PanelRow:
             "macro" (the mean over labels); None for one class per row.
         labels: Number of labels L, or None for one class per row.
         refused: For several labels per row, why there is no interval.
+        label: The metric's short name, for tables.
+        percent: Whether tables show it in percent.
+        file: The file of the predictions.
+        split: Name of the split.
+        calibrator: The repr of the fitted calibrator, or None before calibration.
+        group: Subgroup of the split, such as "region=EU", or None for the whole split.
     """
 
     metric: str
@@ -48,14 +58,62 @@ class PanelRow:
     average: Literal["pooled", "macro"] | None = None
     labels: int | None = None
     refused: str | None = None
+    label: str = ""
+    percent: bool = False
+    file: str = ""
+    split: str = ""
+    calibrator: str | None = None
+    group: str | None = None
 
     def __str__(self) -> str:
         ends = "" if self.low is None or self.high is None else f" [{self.low:.4g}, {self.high:.4g}]"
         limit = "" if self.null_high is None else f", limit if calibrated {self.null_high:.4g}"
         return f"{self.metric}: {self.value:.4g}{ends}{limit}"
 
+    def plain(self) -> dict[str, Any]:
+        """Return the row as JSON data: values are fractions; missing and non-finite ones are None."""
+        names = ["file", "split", "calibrator", "metric", "value", "low", "high", "null_high", "n"]
+        if self.average is not None:
+            names += ["average", "labels", "refused", "null_mean"]
+        names += [name for name in ("group", "effective") if getattr(self, name) is not None]
+        return {name: json_data(getattr(self, name)) for name in names}
 
-class Panel(list[PanelRow]):
+    def shown(self, value: float | None) -> str:
+        """Return ``value``, one of this row's numbers, formatted with its unit."""
+        if value is None:
+            return ""
+        if math.isinf(value):
+            return "∞"
+        return f"{100 * value:.2f} %" if self.percent else f"{value:.4f}"
+
+    @property
+    def value_and_interval(self) -> tuple[str, str]:
+        """The value and its 95 % interval as cells of a table, each with its unit."""
+        return self.shown(self.value), self.interval + " %" if self.interval and self.percent else self.interval
+
+    @property
+    def significant(self) -> bool:
+        """Whether the value lies above its 97.5 % limit if calibrated."""
+        return self.null_high is not None and self.value > self.null_high
+
+    @property
+    def limits(self) -> str:
+        """The mean and the 97.5 % limit if calibrated as text; empty without them."""
+        if self.null_high is None:
+            return ""
+        mean = "" if self.null_mean is None else f"{self.shown(self.null_mean).removesuffix(' %')} … "
+        return f"{mean}{self.shown(self.null_high)}"
+
+    @property
+    def interval(self) -> str:
+        """The 95 % interval as text; empty without one."""
+        if self.low is None or self.high is None:
+            return ""
+        between = " … " if self.low < 0 else "–"  # beside a sign a dash reads as another
+        return f"{self.shown(self.low)}{between}{self.shown(self.high)}".replace(" %", "")
+
+
+class Panel(list[Row]):
     """Rows of a panel, which print as a table."""
 
     _repr_html_ = to_html
@@ -127,6 +185,40 @@ def panel(
             found = metric.interval(rows, level=level) if uncertainty else None
         low, high = (None, None) if found is None else (found.low, found.high)
         limit, mean = (None, None) if null is None else (null.high, null.estimate)
-        figure = PanelRow(repr(metric), metric.measure(rows), low, high, limit, data.count, mean, effective)
-        panel.append(figure)
+        panel.append(row_of(metric, metric.measure(rows), low, high, limit, mean, n=data.count, effective=effective))
     return panel
+
+
+def row_of(
+    metric: Metric,
+    value: float,
+    low: float | None,
+    high: float | None,
+    null_high: float | None,
+    null_mean: float | None,
+    *,
+    n: int,
+    effective: float | None = None,
+) -> Row:
+    """Return the row of a metric's figures."""
+    percent = metric.bounds == (0.0, 1.0) and metric.notion not in _NOT_PERCENT
+    figures = (value, low, high, null_high, n, null_mean, effective)
+    return Row(repr(metric), *figures, label=label_of(metric), percent=percent)
+
+
+def label_of(value: Any) -> str:
+    """Return a configuration's short name: its class, with only the fields that differ from their defaults.
+
+    Examples:
+        >>> from calibrant.binning import EqualMass
+        >>> from calibrant.metrics import ECE
+        >>> label_of(ECE()), label_of(ECE(EqualMass())), label_of(ECE(norm=2))
+        ('ECE', 'ECE(EqualMass)', 'ECE(norm=2)')
+    """
+    shown = []
+    for field in fields(value):
+        held = getattr(value, field.name)
+        if held != field.default:
+            nested = is_dataclass(held)
+            shown.append(label_of(held) if nested else f"{field.name}={held!r}")
+    return type(value).__name__ + (f"({', '.join(shown)})" if shown else "")

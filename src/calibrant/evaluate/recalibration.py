@@ -15,7 +15,6 @@ from calibrant.binning import Binning, EqualWidth
 from calibrant.data.checks import Data, require_predictions, require_rows
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import fitting_weights
-from calibrant.errors import InputError
 from calibrant.metrics import ECE, NLL, Brier
 from calibrant.rows import Batch
 from calibrant.statistics.means import Interval, normal_quantile
@@ -69,10 +68,6 @@ def optimal_ece(
         Wang et al. 2021, Figure 4.
     """
     data = require_predictions(predictions, what="the optimal ECE")
-    data.require_labels()
-    check_count(steps, name="steps", low=3)
-    if not 0 < low < high < math.inf:
-        raise InputError("0 < low < high", f"{low} and {high}", "choose a range of temperatures")
     metric = ECE(EqualWidth(15) if binning is None else binning)
 
     def error(log_temperature: float) -> float:

@@ -18,8 +18,8 @@ from calibrant.data.multilabel import MultiLabel
 from calibrant.data.pairs import Pairs
 from calibrant.errors import NoIntervalError
 from calibrant.evaluate.multilabel import label_terms
+from calibrant.evaluate.panel import Row
 from calibrant.evaluate.subgroups import Subgroups
-from calibrant.evaluate.tables import Row
 from calibrant.metrics import NLL
 from calibrant.plot.diagrams import Diagram
 from calibrant.report.groups import Audit, correction_by, off_in

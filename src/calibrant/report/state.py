@@ -15,7 +15,8 @@ from calibrant.data.pairs import Pairs
 from calibrant.data.predictions import Predictions
 from calibrant.errors import FitError
 from calibrant.evaluate import calibration_line
-from calibrant.evaluate.tables import Row, measure
+from calibrant.evaluate.multilabel import measure
+from calibrant.evaluate.panel import Row
 from calibrant.metrics import ECE, ClasswiseECE, Metric
 from calibrant.plot.diagrams import (
     BINS,

@@ -4,7 +4,6 @@ Let S_gc = Σ_{i in group g, column c} v_i x_i with normalised weights v, centre
 columns in one direction, so the covariance SᵀS between columns matters, not only the variances.
 """
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -137,16 +136,12 @@ def require_groups(groups: Tensor | None, *, what: object, weight: Tensor | None
     if groups is None:
         return
     unit = torch.unique(groups, return_inverse=True)[1]
-    for w in (None, weight if weight is None else weight.to(unit.device)):
-        sizes = torch.bincount(unit, weights=w)
-        count, effective = len(sizes), Clusters.of(sizes).effective
-        if effective < least - 1e-6:  # rounding must not refuse ten groups of equal size
-            worth = "" if count < least else f" that are worth {effective:.1f} groups of equal size"
-            raise NoIntervalError(
-                f"at least {least} groups of rows for the uncertainty of {shown(what, most=200)}",
-                f"{count}{worth}",
-                f"measure on about {math.ceil(count * least / max(effective, 1.0)):,} groups like these",  # in proportion
-            )
+    sizes = torch.bincount(unit, weights=None if weight is None else weight.to(unit.device))
+    effective = Clusters.of(sizes).effective
+    if effective < least - 1e-6:  # rounding must not refuse ten groups of equal size
+        expected = f"at least {least} groups of rows for the uncertainty of {shown(what, most=200)}"
+        got = f"{len(sizes)} that are worth {effective:.1f} groups of equal size"
+        raise NoIntervalError(expected, got, "measure on more groups")
 
 
 def require_ungrouped(groups: Any, *, what: object) -> None:
