@@ -43,7 +43,7 @@ def test_predict_proba_refuses_what_are_no_logits() -> None:
         (["a"] * 4, "a numeric tensor"),
         ([0.0, 1.0], "shape"),
         ([0.0, np.nan, 1.0, 2.0], "NaN"),
-        ([[0.0, -np.inf, 1.0, 2.0], [-np.inf] * 4], "a row of −inf"),
+        ([[0.0, -np.inf, 1.0, 2.0], [-np.inf] * 4], "-inf in row 1"),
     ):
         with pytest.raises(InputError, match=message):
             fitted.predict_proba(wrong)

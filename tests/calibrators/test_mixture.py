@@ -11,7 +11,7 @@ from calibrant.calibrators import (
     EnsembleTemperatureScaling,
     FocalTemperatureScaling,
 )
-from calibrant.calibrators.mixture import fit_mixture_weights
+from calibrant.calibrators.temperature import fit_mixture_weights
 
 
 def test_ensemble_weights_are_at_least_as_good_as_scipys() -> None:

@@ -41,18 +41,12 @@ def log_pairs(logits: Tensor) -> tuple[Tensor, Tensor]:
     Only one class of a row can have q > 1/2. For it 1 − q is the sum of the others, never 1 − exp(log q), which loses
     all digits at margin 37 in float64 and 17 in float32; for the others log1p(−q) is exact.
     """
-    log_q, log_not, _ = log_pairs_and_top(logits)
-    return log_q, log_not
-
-
-def log_pairs_and_top(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return what ``log_pairs`` does, and the index of the top class (…, 1)."""
     top, below = _below_top(logits)
     below = finite_floor(below)
     log_top, log_rest, total = _split(below, top)
     others = (below - total).scatter(-1, top, -1.0)  # −1 at the replaced entry keeps its unused gradient finite
     log_not = torch.log1p(-torch.exp(others)).scatter(-1, top, log_rest)
-    return others.scatter(-1, top, log_top), log_not, top
+    return others.scatter(-1, top, log_top), log_not
 
 
 def log_pair_of_top(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -26,11 +26,10 @@ from calibrant.calibrators.binned import CentredIsotonic, HistogramBinning, Isot
 from calibrant.calibrators.focal import FocalCalibration, FocalTemperatureScaling
 from calibrant.calibrators.groups import FeatureScaling, GroupScaling
 from calibrant.calibrators.kernel import KernelScaling
-from calibrant.calibrators.mixture import EnsembleTemperatureScaling
 from calibrant.calibrators.multilabel import MultiLabelCalibrator
 from calibrant.calibrators.one_vs_rest import BetaCalibration, PlattScaling, SplineCalibration
 from calibrant.calibrators.prior_shift import PriorShift
-from calibrant.calibrators.temperature import TemperatureScaling
+from calibrant.calibrators.temperature import EnsembleTemperatureScaling, TemperatureScaling
 from calibrant.calibrators.wrappers import ConfidenceBinning, KeepDecision
 from calibrant.errors import FileFormatError, InputError
 

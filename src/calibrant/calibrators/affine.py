@@ -547,6 +547,8 @@ class BiasScaling(Certified):
         distributions with application to generalized linear models, Eq. 2.
     """
 
+    shows = ("temperature", "bias")
+
     slope: Tensor
     bias: Tensor
 
@@ -558,12 +560,6 @@ class BiasScaling(Certified):
     def temperature(self) -> float:
         """T; NaN before ``fit``."""
         return 1 / float(self.slope) if self.fitted and float(self.slope) else math.nan
-
-    def learned(self) -> str:
-        """Return the temperature and the range of the biases."""
-        return (
-            f"temperature={self.temperature:.4g}, biases {float(self.bias.min()):+.3g} … {float(self.bias.max()):+.3g}"
-        )
 
     def _fit(self, rows: RowSource) -> None:
         classes, mass = rows.classes, rows.mass

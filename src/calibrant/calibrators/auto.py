@@ -24,20 +24,23 @@ from calibrant.calibrators.binned import CentredIsotonic
 from calibrant.calibrators.focal import FocalTemperatureScaling
 from calibrant.calibrators.folds import fold_by_scores, in_random_sample
 from calibrant.calibrators.kernel import KernelScaling
-from calibrant.calibrators.mixture import EnsembleTemperatureScaling, fit_mixture_weights
 from calibrant.calibrators.one_vs_rest import BetaCalibration, SplineCalibration
-from calibrant.calibrators.temperature import TemperatureScaling
+from calibrant.calibrators.temperature import (
+    PRIOR,
+    EnsembleTemperatureScaling,
+    TemperatureScaling,
+    fit_mixture_weights,
+)
 from calibrant.errors import CalibrantError, CalibrantWarning, FitError
 from calibrant.rows import Batch, MemoryRows, RowSource
 
 # These constants were chosen on half of 44 real data sets, split by model family, and evaluated on the other half.
 _RATE = 0.5  # rate of the exponential weights; 1 would be Bayes' rule, ½ is robust to a wrong model
 MIN_ERRORS = 3  # with fewer wrong rows, nothing can be learned about errors
-_NOTHING = 5.0  # prior weight of doing nothing relative to any other candidate;
-_FEW_ERRORS = 60.0  # doubled at this many wrong rows, and larger with fewer, when less is known about possible harm;
+_NOTHING = 5.0  # prior weight of doing nothing relative to any other candidate,
+_FEW_ERRORS = 60.0  # doubled at this many wrong rows, and larger with fewer, when less is known about possible harm,
 _TWO_CLASSES = 4.0  # and multiplied by this for two classes, where all candidates fit the same noise
 _STACKED = 1000  # from this many rows on, weights are those of the best mixture if doing nothing has been excluded
-_PRIOR = 0.5  # standard deviation of the prior on log T, so that data without errors do not drive T to its bound
 _LIGHT = 0.01  # candidates with a smaller weight cost time and change nothing
 # The following constants concern speed and numerics.
 # With more classes, matrices, kernels and curves take longer than all others together and gain little
@@ -87,13 +90,13 @@ class Evidence:
     _repr_html_ = to_html
 
     def __str__(self) -> str:
-        head = f"{self.verdict}\n{self.rows} rows, {self.wrong:g} wrong, {self.folds}-fold cross-fitted log-loss:"
         width = max(len(trial.name) for trial in self.trials)
-        lines = [f"  {'candidate':{width}}  log-loss      gain  ± s.e.   weight"]
+        head = f"{self.rows} rows, {self.wrong:g} wrong, {self.folds}-fold cross-fitted log-loss:"
+        lines = [self.verdict, head, f"  {'candidate':{width}}  log-loss      gain  ± s.e.   weight"]
         for one in self.trials:
             numbers = f"{one.loss:8.4f}  {one.gain:+8.4f}  {one.error:.4f}  {one.weight:7.3f}"
             lines.append(f"  {one.name:{width}}  {'not tried' if math.isinf(one.loss) else numbers}")
-        return "\n".join([head, *lines])
+        return "\n".join(lines)
 
 
 class AutoCalibrator(Calibrator):
@@ -190,7 +193,11 @@ class AutoCalibrator(Calibrator):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _fit(self, rows: RowSource) -> None:
-        sample: RowSource = _sample_of(rows)
+        sample: RowSource = rows  # on which candidates are compared, in memory
+        if rows.count > 2 * _SAMPLE:
+            sample = MemoryRows(Batch.cat(rows.collected(in_random_sample, _SAMPLE / rows.count)))
+        elif not isinstance(rows, MemoryRows):
+            sample = MemoryRows(rows.gathered())
         epsilon = _mixing(sample, self.folds)
         if epsilon:
             sample, rows = (some.map(with_logits, _mix_zeros, epsilon) for some in (sample, rows))
@@ -225,14 +232,14 @@ def usual_candidates(classes: int, rows: int) -> list[Calibrator]:
     """Return the default candidates for this number of classes and rows."""
 
     def focal() -> Calibrator:
-        return FocalTemperatureScaling(gammas=(-0.9, 5.0), prior=_PRIOR)
+        return FocalTemperatureScaling(gammas=(-0.9, 5.0), prior=PRIOR)
 
     def matrix() -> Calibrator:
-        return StructuredMatrixScaling(strength=0.2, prior=_PRIOR)
+        return StructuredMatrixScaling(strength=0.2, prior=PRIOR)
 
-    usual = [EnsembleTemperatureScaling(prior=_PRIOR), focal()]
+    usual = [EnsembleTemperatureScaling(prior=PRIOR), focal()]
     if classes > _FEW_CLASSES:
-        return [*usual, Chain(focal(), BiasScaling()), Chain(focal(), StructuredVectorScaling(prior=_PRIOR))]
+        return [*usual, Chain(focal(), BiasScaling()), Chain(focal(), StructuredVectorScaling(prior=PRIOR))]
     usual += [Chain(focal(), matrix()), CentredIsotonic(), Chain(CentredIsotonic(), matrix())]
     if rows <= 2 * _SAMPLE:
         usual.append(Chain(focal(), BiasScaling(), KernelScaling()))
@@ -262,7 +269,7 @@ def _mixing(rows: RowSource, folds: int) -> float:
     """
     if not bool(rows.total(_telling_zeros)):
         return 0.0
-    temperature, losses = TemperatureScaling(prior=_PRIOR), []
+    temperature, losses = TemperatureScaling(prior=PRIOR), []
     for epsilon in _MIXED:
         weight, found = cross_fitted([Identity(), temperature], rows.map(with_logits, _mix_zeros, epsilon), folds)
         losses.append(float(weight @ found[:, 1]))
@@ -276,13 +283,6 @@ def _telling_zeros(batch: Batch) -> Tensor:
 
 
 # Out-of-fold log-losses of the candidates, and the weights that follow from them.
-
-
-def _sample_of(rows: RowSource) -> MemoryRows:
-    """Return the rows that candidates are compared on, in memory."""
-    if rows.count > 2 * _SAMPLE:
-        return MemoryRows(Batch.cat(rows.collected(in_random_sample, _SAMPLE / rows.count)))
-    return rows if isinstance(rows, MemoryRows) else MemoryRows(rows.gathered())
 
 
 def cross_fitted(members: Sequence[Calibrator], rows: RowSource, folds: int) -> tuple[Tensor, Tensor]:
@@ -335,9 +335,15 @@ def fit_members(members: Sequence[Calibrator], rows: RowSource, tolerance: float
             if fitted is not None:
                 inputs = after[key] = after.get(key) or inputs.map(with_logits, fitted)
             key += f" {type(stage)} {config_of(stage)}"
-            stage.tolerance = tolerance
             if key not in fits:
-                fits[key] = stage if _try_fit(stage, inputs) else None
+                stage.tolerance = tolerance
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", CalibrantWarning)  # a fit at its bound shows in its score
+                    try:
+                        stage._learn(inputs)
+                        fits[key] = stage
+                    except CalibrantError:
+                        fits[key] = None
             fitted = fits[key]
             if fitted is None:
                 break
@@ -347,16 +353,6 @@ def fit_members(members: Sequence[Calibrator], rows: RowSource, tolerance: float
             member._note(rows)
         done.append(fitted is not None)
     return done
-
-
-def _try_fit(stage: Calibrator, rows: RowSource) -> bool:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CalibrantWarning)  # a fit at its bound shows in its score
-        try:
-            stage._learn(rows)
-        except CalibrantError:
-            return False
-    return True
 
 
 def mixing_weights(gain: Tensor, weight: Tensor, *, wrong: float, classes: int) -> Tensor:
@@ -400,8 +396,7 @@ def _verdict(trials: Sequence[Trial], wrong: float) -> str:
         return "abstained: no candidate showed a gain"
     used = [trial for trial in trials if trial.weight > 0]
     if all(trial.gain <= 0 for trial in used):
-        near = f"{len(used) - 1} candidates close to doing nothing have {1 - trials[0].weight:.2f} of the weight"
-        return f"hardly changed: no candidate showed a gain, and {near}"
+        return f"hardly changed: no candidate showed a gain, {1 - trials[0].weight:.2f} of the weight is on {len(used) - 1} of them"
     tried = sum(math.isfinite(trial.loss) for trial in trials)  # without candidates that could not be fitted
     gain = sum(trial.weight * trial.gain for trial in used)
     return f"calibrated: {len(used)} of {tried} candidates in use, mean cross-fitted gain {gain:.4f} nats"

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant import _files as files
-from calibrant._core.check import LABEL_EXCLUDED, as_tensor, kind_of, refuse, shown
+from calibrant._core.check import LABEL_EXCLUDED, as_tensor, check_logits, kind_of, refuse, shown
 from calibrant._core.config import config_of, own_version
 from calibrant._core.config import shown as settings_in_words
 from calibrant._core.notebook import to_html
@@ -42,6 +42,7 @@ _CERTAIN = 1e20
 class Learned(nn.Module, ABC):
     """A module that is fitted on validation data and saved as one file."""
 
+    shows: ClassVar[tuple[str, ...]] = ()  # learned numbers and vectors that the repr shows
     multi_label: ClassVar[bool] = False  # several labels per row, each with its own probability
     class_names: tuple[str, ...] = ()  # class names in the data of the fit, in order, if they are known
     classes: Tensor
@@ -68,8 +69,11 @@ class Learned(nn.Module, ABC):
         return config_of(self)
 
     def learned(self) -> str:
-        """Return the learned values as text, for the repr."""
-        return ""
+        """Return the learned values that ``shows`` names as text, for the repr."""
+        values = ((name, getattr(self, name)) for name in self.shows)
+        return ", ".join(
+            f"{k}={[round(x, 4) for x in v.tolist()[:8]] if isinstance(v, Tensor) else f'{v:.4g}'}" for k, v in values
+        )
 
     @property
     def fitted(self) -> bool:
@@ -105,13 +109,12 @@ class Learned(nn.Module, ABC):
 
         Raises:
             NotFittedError: Before ``fit``.
-            InputError: If these are not logits of K classes, one of them is NaN or +inf, or all of a row are −inf.
+            InputError: If these are not logits of K classes, one of them is NaN or +inf, or all of a row are −inf; NaN of
+                several labels stays NaN.
         """
         rows = torch.atleast_2d(as_tensor(logits, name="logits")).to(self.classes.device, torch.float64)
-        if bool((torch.isnan(rows) | (rows == torch.inf)).any()):
-            raise refuse("logits that are finite or −inf", "NaN or +inf", "drop those rows")
-        if not self.multi_label and bool(torch.isneginf(rows).all(dim=1).any()):
-            raise refuse("a finite logit in each row", "a row of −inf", "leave at least one class finite")
+        if not self.multi_label:  # whose logits may be +inf or −inf
+            check_logits(rows, unchecked_kind=True)
         with torch.no_grad():
             calibrated = self(rows) if features is None else self(rows, features)
             probabilities = torch.sigmoid(calibrated) if self.multi_label else torch.softmax(calibrated, dim=1)
@@ -359,16 +362,14 @@ class Certified(Calibrator):
 class Tempered(Calibrator):
     """A calibrator that divides the logits by a temperature T, kept as log T."""
 
+    shows: ClassVar[tuple[str, ...]] = ("temperature",)
+
     log_temperature: Tensor
 
     @property
     def temperature(self) -> float:
         """The fitted T; NaN before ``fit``."""
         return math.exp(float(self.log_temperature)) if self.fitted else math.nan
-
-    def learned(self) -> str:
-        """Return the temperature."""
-        return f"temperature={self.temperature:.4g}"
 
     def _tempered(self, wide: Tensor) -> Tensor:
         return wide * torch.exp(-self.log_temperature).to(wide.dtype)

@@ -47,6 +47,7 @@ class HistogramBinning(Calibrator):
     """
 
     top_label = True
+    shows = ("confidences",)
 
     edges: Tensor
     confidences: Tensor
@@ -55,10 +56,6 @@ class HistogramBinning(Calibrator):
         super().__init__()
         self.binning = EqualWidth(15) if binning is None else as_binning(binning, name="binning")
         self.floor = check_number(floor, name="floor", low=0, high=0.5)
-
-    def learned(self) -> str:
-        """Return how many bins have a new confidence."""
-        return f"filled={int((self.confidences >= 0).sum())} of {len(self.confidences)} bins"
 
     def _fit(self, rows: RowSource) -> None:
         if rows.weighted:

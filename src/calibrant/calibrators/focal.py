@@ -71,6 +71,7 @@ class FocalTemperatureScaling(Tempered):
     """
 
     preserves_argmax = True
+    shows = ("gamma", "temperature")
     published = PUBLISHED_GAMMAS
 
     exponent: Tensor
@@ -95,14 +96,11 @@ class FocalTemperatureScaling(Tempered):
         self.prior = check_prior(prior)
         if not self.gammas:
             raise refuse("at least one γ in gammas", "none", "name one, such as 0.0")
+        self._compares = criterion == "ece" or grid is not None or search == "line"
         if prior is not None and self._compares:
             raise refuse(
                 "prior with the continuous fit by log-loss", "criterion, grid or line beside it", "leave one out"
             )
-
-    @property
-    def _compares(self) -> bool:
-        return self.criterion == "ece" or self.grid is not None or self.search == "line"
 
     @property
     def gamma(self) -> float:
@@ -113,10 +111,6 @@ class FocalTemperatureScaling(Tempered):
     def objective(self) -> float:
         """The criterion's value on the data of the fit; NaN before ``fit``."""
         return float(self.reached) if self.fitted else math.nan
-
-    def learned(self) -> str:
-        """Return both numbers."""
-        return f"gamma={self.gamma:.4g}, {super().learned()}"
 
     def _fit(self, rows: RowSource) -> None:
         if self._compares:

@@ -125,7 +125,11 @@ class GridSearch:
         bounded = self.binning is not None and getattr(self.binning, "ties", "") != "interpolated"
         best = Best(math.inf, 0, 0, 0, math.inf)
         for gamma in gammas:
-            best = min(best, self._crossing(gamma, best) if bounded else self._every(gamma))
+            best = (
+                self._crossing(gamma, best)
+                if bounded
+                else min(best, *(self.at(gamma, t)[0] for t in self.temperatures))
+            )
         ends = (self.temperatures[0], self.temperatures[-1])
         if ends[0] < ends[1] and best.temperature in ends:
             warn_user(
@@ -134,9 +138,6 @@ class GridSearch:
                 BoundWarning,
             )
         return best
-
-    def _every(self, gamma: float) -> Best:
-        return min(self.at(gamma, temperature)[0] for temperature in self.temperatures)
 
     def _crossing(self, gamma: float, best: Best) -> Best:
         """Return the better of ``best`` and the T of lowest ECE at this γ, skipping temperatures that cannot be the best.
@@ -160,8 +161,10 @@ class GridSearch:
                 if abs(excess[place] if place in excess else visit(place)) > best.value + _ROUNDING:
                     break
         along = [excess[place] for place in sorted(excess)]
-        rises = any(after > before + _ROUNDING for before, after in pairwise(along))
-        return min(best, self._every(gamma)) if rises else best
+        if any(after > before + _ROUNDING for before, after in pairwise(along)):
+            for place in range(count):
+                visit(place)
+        return best
 
     def line(self, gammas: Sequence[float]) -> Best:
         """Return the best on the line through the best temperatures of the outermost two γ, as many points as temperatures."""

@@ -8,6 +8,7 @@ import json
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from calibrant._core.newton import convex_fit
 from calibrant.calibrators.affine import centre_rows, logit_squares
 from calibrant.calibrators.base import Certified, check_label_logits, keep_excluded, lift_excluded
 from calibrant.calibrators.folds import fold_by_scores
-from calibrant.calibrators.temperature import fit_log_temperature
+from calibrant.calibrators.temperature import PRIOR, fit_log_temperature
 from calibrant.data.record import Column, Features, check_column
 from calibrant.rows import Batch, RowSource
 
@@ -26,7 +27,6 @@ _STRENGTHS = (300.0, 30.0, 3.0, 0.3)  # strengths among which cross-fitting choo
 _EVIDENCE = 2.0  # groups get their own parameters if the held-out gain exceeds this many standard errors
 _MOST_BIASES = 50  # groups have biases up to this number of classes, and only temperatures beyond
 _MOST_PARAMETERS = 1024
-_PRIOR = 0.5  # standard deviation of the prior on log T in the fit of all rows
 # ridge in rows on the slope and the bias of the mean row, as in PlattScaling; it gives separable data a finite optimum
 _SETTLES = 1e-3
 
@@ -45,6 +45,7 @@ class _ByDesign(Certified):
     """
 
     needs_features = True
+    shows: ClassVar[tuple[str, ...]] = ("temperature",)
 
     slopes: Tensor
     biases: Tensor
@@ -167,10 +168,6 @@ class FeatureScaling(_ByDesign):
         super().__init__(columns)
         self.ridge = check_number(ridge, name="ridge", low=0, open_low=True)
 
-    def learned(self) -> str:
-        """Return the temperature at the mean features and the features' names, for the repr."""
-        return f"temperature={self.temperature:.4g}, features {', '.join(self._known) or 'none'}"
-
     def _fit(self, rows: RowSource) -> None:
         batch = rows.gathered(why="FeatureScaling")
         check_label_logits(batch)
@@ -250,6 +247,8 @@ class GroupScaling(_ByDesign):
         Gelman & Hill 2007, chapter 12 (partial pooling); Hébert-Johnson et al. 2018 (multicalibration).
     """
 
+    shows = ("temperature", "strength_used")
+
     used: Tensor
 
     def __init__(self, columns: Sequence[str] | None = None, *, strength: float | None = None) -> None:
@@ -266,10 +265,6 @@ class GroupScaling(_ByDesign):
         """Column and category of each group."""
         return [(name, value) for name, values in self._known.items() for value in values]
 
-    def learned(self) -> str:
-        """Return the common temperature, the number of groups and the strength, for the repr."""
-        return f"temperature={self.temperature:.4g}, {len(self.groups)} groups, strength_used={self.strength_used:g}"
-
     def _fit(self, rows: RowSource) -> None:
         batch, classes, device = rows.gathered(why="GroupScaling"), rows.classes, rows.device
         check_label_logits(batch)
@@ -280,7 +275,7 @@ class GroupScaling(_ByDesign):
         if parameters > _MOST_PARAMETERS:
             got = f"{len(self.groups)} groups and {parameters:,} parameters"
             raise refuse(f"at most {_MOST_PARAMETERS} parameters", got, "leave out columns, or join categories")
-        slope = math.exp(-fit_log_temperature(rows, prior=_PRIOR)[0])
+        slope = math.exp(-fit_log_temperature(rows, prior=PRIOR)[0])
         directions = torch.eye(classes if biased else 0, classes, dtype=torch.float64, device=device)
         design = self._design(batch.features, len(batch)).to(device)
         inputs = lift_excluded(batch.logits.double()) * slope, design, batch.labels, directions

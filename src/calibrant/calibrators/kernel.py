@@ -58,10 +58,6 @@ class KernelScaling(Certified):
         self.ridge = check_number(ridge, name="ridge", low=0, open_low=True)
         self.width = check_number(width, name="width", low=0, open_low=True)
 
-    def learned(self) -> str:
-        """Return the largest coefficient of the correction, for the repr."""
-        return f"coefficients up to {float(self.coefficients.abs().max()):.3g}"
-
     def _fit(self, rows: RowSource) -> None:
         mass, device = rows.mass, rows.device
         center, squares = (part / mass for part in rows.total(_point_sums))

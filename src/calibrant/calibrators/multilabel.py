@@ -86,8 +86,7 @@ class MultiLabelCalibrator(Learned):
 
     def __repr__(self) -> str:
         """Show the configuration and what was learned, without the calibrators of single labels."""
-        parts = [f"{type(self.base).__name__}({self.base.extra_repr()})", self.extra_repr()]
-        return f"{type(self).__name__}({', '.join(parts)})"
+        return f"{type(self).__name__}({type(self.base).__name__}({self.base.extra_repr()}), {self.extra_repr()})"
 
     @property
     def names(self) -> tuple[str, ...]:

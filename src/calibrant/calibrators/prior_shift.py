@@ -10,7 +10,7 @@ from torch import Tensor
 from calibrant._core.check import as_tensor, check_logits, refuse
 from calibrant._core.warn import warn_user
 from calibrant.calibrators.base import Calibrator
-from calibrant.calibrators.mixture import fit_mixture_weights
+from calibrant.calibrators.temperature import fit_mixture_weights
 from calibrant.data.predictions import Predictions
 from calibrant.errors import BoundWarning
 from calibrant.rows import Batch, RowSource
@@ -53,6 +53,8 @@ class PriorShift(Calibrator):
         2.9; Alexandari, Kundaje, Shrikumar 2020 (that the likelihood is concave, and needs calibration).
     """
 
+    shows = ("new_priors",)
+
     source_priors: Tensor
     new_priors: Tensor
     offset: Tensor
@@ -81,10 +83,6 @@ class PriorShift(Calibrator):
     def gap(self) -> float:
         """Upper bound in nats on how far the mean log-likelihood is below its maximum; NaN before ``adapt``."""
         return float(self.certificate) if self.certificate.numel() else math.nan
-
-    def learned(self) -> str:
-        """Return the new priors of the first ten classes, for the repr."""
-        return f"new_priors={[round(q, 4) for q in self.new_priors.tolist()[:10]]}"
 
     def adapt(self, logits: Any) -> Self:
         """Estimate the priors of new rows and use them from now on; labels are ignored.
