@@ -154,7 +154,14 @@ class Loss(nn.Module, ABC):
                 got = f"{int(flat[outside[0, 0]])} in row {int(outside[0, 0])}"
                 remedy = f"count classes from 0, and name a label to skip with ignore_index (now {self.ignore_index})"
                 raise refuse(f"labels in [0, {classes})", got, remedy)
-            flat, matrix = torch.where(kept, flat, 0), without_ignored(matrix, kept)
+            flat = torch.where(kept, flat, 0)
+            # The upstream gradient of an ignored row is 0, but 0 · ∞ is NaN if the row holds −inf, as masked padding does. On the
+            # CPU only these rows are read, and in a compiled graph the replacement is fused with other operations. On an
+            # accelerator it would cost two passes: there such a row gives NaN, as in ``torch.nn.CrossEntropyLoss``.
+            if torch.compiler.is_compiling() or (
+                can_be_read(matrix) and not bool(matrix.detach()[~kept].isfinite().all())
+            ):
+                matrix = torch.where(kept[:, None], matrix, 0)
         weights = kept.to(torch.promote_types(matrix.dtype, torch.float32))
         if self.weight is not None:
             weights = weights * self.weight.to(weights)[flat]
@@ -339,19 +346,6 @@ def reduce_rows(terms: Tensor, weights: Tensor, reduction: Reduction, shape: tor
         return terms.reshape(shape)
     # 0/0 where every row is ignored: NaN, as torch has it
     return terms.sum() if reduction == "sum" else terms.sum() / weights.sum()
-
-
-def without_ignored(logits: Tensor, kept: Tensor) -> Tensor:
-    """Return ``logits`` (N, K) with 0 in the ignored rows, where their values could make a gradient NaN.
-
-    The upstream gradient of an ignored row is 0, but 0 · ∞ is NaN if the row holds −inf, as masked padding does. On the
-    CPU only the ignored rows are read, and in a compiled graph the replacement is fused with other operations. On an
-    accelerator it would cost two passes: there an ignored row of −inf only gives NaN, as in ``torch.nn.CrossEntropyLoss``.
-    """
-    needed = torch.compiler.is_compiling() or (
-        can_be_read(logits) and not bool(logits.detach()[~kept].isfinite().all())
-    )
-    return torch.where(kept[:, None], logits, 0) if needed else logits
 
 
 def can_be_read(tensor: Tensor) -> bool:
