@@ -62,7 +62,7 @@ def data() -> Path:
 
 @pytest.fixture(scope="session")
 def vectors() -> dict[str, dict[str, Any]]:
-    """The entries of ``data/vectors.json`` by name: ``vectors["focal_gamma_2"]["expected"]``."""
+    """The entries of ``fixtures/vectors.json`` by name: ``vectors["focal_gamma_2"]["expected"]``."""
     entries = json.loads((TESTS / "fixtures" / "vectors.json").read_text())["vectors"]
     return {entry["name"]: entry for entry in entries}
 
