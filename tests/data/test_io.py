@@ -54,6 +54,11 @@ def test_the_error_is_the_help(write: Write) -> None:
         with pytest.raises(InputError) as caught:
             read_contents(path, said, labelled=True)
         assert str(caught.value) == f"scores.csv: cannot tell {what}. {say}"
+    for names in ("p_a,p_b,logit_a,logit_b", "p_a,p_b,prob,x"):  # which could mean two things
+        with pytest.raises(InputError, match="cannot tell which columns are scores"):
+            read(write(f"{names}\n.5,.5,0,1\n"))
+    with pytest.raises(InputError, match="cannot tell which column holds the labels"):
+        read(write("p_a,p_b,y,target\n.5,.5,0,1\n"))
     wide = write(",".join(f"c{at}" for at in range(99_000)) + "\n" + "0," * 98_999 + "0", "wide.csv")
     with pytest.raises(InputError, match=r"Columns: c0, c1, .*c11, … \(99,000 in all\)\. Say"):
         read(wide)
@@ -69,33 +74,23 @@ def test_names_of_the_table_need_no_option(names: str, kind: str, label: str, wr
     assert (found.logits if kind == "logits" else found.probs).tolist() == [[low, 0.75], [0.5, 0.5]]
 
 
-@pytest.mark.parametrize(
-    ("names", "said"),
-    [
-        ("p_a,p_b,logit_a,logit_b", "cannot tell which columns are scores"),
-        ("p_a,p_b,prob,x", "cannot tell which columns are scores"),
-        ("p_a,p_b,y,target", "cannot tell which column holds the labels"),
-    ],
-)
-def test_names_that_could_mean_two_things_are_refused(names: str, said: str, write: Write) -> None:
-    with pytest.raises(InputError, match=said):
-        read(write(f"{names}\n.5,.5,0,1\n"))
-
-
-@pytest.mark.parametrize("names", ["p", "prob"])
 @pytest.mark.parametrize("words", [("0", "1"), ("no", "yes"), ("0.0", "1.0"), ("False", "True")])
-def test_one_column_is_the_probability_of_class_1(names: str, words: tuple[str, str], write: Write) -> None:
-    found = read(write(f"{names},y\n.2,{words[0]}\n.9,{words[1]}\n.4,{words[1]}\n"))
-    np.testing.assert_allclose(found.probs[:, 1], [0.2, 0.9, 0.4])
-    assert found.labels.tolist() == [0, 1, 1]
+def test_one_column_is_the_probability_of_class_1_or_of_its_event(words: tuple[str, str], write: Write) -> None:
+    for name in ("p", "prob"):
+        found = read(write(f"{name},y\n.2,{words[0]}\n.9,{words[1]}\n.4,{words[1]}\n"))
+        np.testing.assert_allclose(found.probs[:, 1], [0.2, 0.9, 0.4])
+        assert found.labels.tolist() == [0, 1, 1]
+    assert read(write(f"p_left,churned\n.2,{words[0]}\n.9,{words[1]}\n"), label="churned").class_names == (
+        "not left",
+        "left",
+    )
 
 
-def test_one_column_may_name_its_event(write: Write) -> None:
+def test_the_event_of_one_column_may_be_a_label(write: Write) -> None:
     path = write("p_left,churned\n.2,stayed\n.9,left\n")
     found = read(path, label="churned")
     assert (found.labels.tolist(), found.class_names) == ([0, 1], ("stayed", "left"))
     assert notes(path, label="churned") == "classes: 0 = stayed, 1 = left"
-    assert read(write("p_left,churned\n.2,0\n.9,1\n"), label="churned").labels.tolist() == [0, 1]
     path = write("score,churned\n.2,stayed\n.9,left\n")
     with pytest.raises(InputError, match=r"'stayed' in line 2; it must be an integer .* or one of the classes no, yes"):
         read(path, columns="score", label="churned", kind="probs")
@@ -113,9 +108,12 @@ def test_labels_are_names_of_the_columns_or_integers(columns: str, labels: str, 
 
 
 def test_which_label_means_which_class_is_said(write: Write) -> None:
-    assert notes(write("p_0,p_1,y\n.9,.1,0\n.2,.8,1\n")) == ""
-    assert notes(write("p_cat,p_dog,y\n.9,.1,0\n.2,.8,1\n")) == "labels: 0 means cat, 1 means dog"
-    assert notes(write("p_cat,p_dog,y\n.9,.1,dog\n")) == "classes: 0 = cat, 1 = dog"
+    for rows, said in (
+        ("p_0,p_1,y\n.9,.1,0\n.2,.8,1\n", ""),
+        ("p_cat,p_dog,y\n.9,.1,0\n.2,.8,1\n", "labels: 0 means cat, 1 means dog"),
+        ("p_cat,p_dog,y\n.9,.1,dog\n", "classes: 0 = cat, 1 = dog"),
+    ):
+        assert notes(write(rows)) == said
 
 
 @pytest.mark.parametrize(

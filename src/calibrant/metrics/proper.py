@@ -70,7 +70,8 @@ class _LabelLoss(MeanMetric):
 
     def excess(self, data: Predictions) -> Excess:
         """Return the losses that the rows would have for every label, in chunks of rows."""
-        parts = []
+        # filled chunk by chunk: small tensors kept between large ones that are freed would fragment the memory
+        found = torch.empty(4, len(data), dtype=torch.float64, device=data.logits.device)
         for rows in row_chunks(len(data), data.classes):
             # column-major, so that sums over few classes are vectorised
             logs = data.log_probs_in(rows).T.contiguous().T
@@ -80,8 +81,8 @@ class _LabelLoss(MeanMetric):
             most = above.amax(dim=1)
             above.masked_fill_(logs == -inf, 0.0)  # a label of probability 0 contributes nothing to the expectation
             expected = p.mul_(above)
-            parts.append(torch.stack([least, expected.sum(dim=1), (expected * above).sum(dim=1), most]))
-        return Excess(*torch.cat(parts, dim=1))
+            found[:, rows] = torch.stack([least, expected.sum(dim=1), (expected * above).sum(dim=1), most])
+        return Excess(*found)
 
 
 @dataclass(frozen=True)
