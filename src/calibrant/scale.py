@@ -23,11 +23,11 @@ from calibrant._core.warn import report_progress
 from calibrant._files import as_path, atomic_write, check_folder, check_source, check_target, shown, unbroken
 from calibrant.binning import BinTable, EqualWidth
 from calibrant.calibrators import Calibrator
-from calibrant.data.io import CALIBRATED, Part, calibrated_columns, read_contents
+from calibrant.data.io import Part, calibrated_columns, read_contents
 from calibrant.data.mapping import Mapped
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import FEATURE
-from calibrant.data.tables import Arrow, as_arrow
+from calibrant.data.tables import Arrow, with_columns
 from calibrant.errors import CalibrantError, FileFormatError, InputError, NoIntervalError, optional
 from calibrant.evaluate.panel import Panel, row_of
 from calibrant.metrics import ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, SumMetric
@@ -495,7 +495,10 @@ def _write_rows(calibrator: Calibrator, reader: Reader, job: tuple[Path, Path]) 
             for group in range(_metadata_of([file])[0].num_row_groups):
                 # the calibrated copy and the writer's buffers are in memory, too
                 for table in reader.scan(Piece(file, group), smaller=4):
-                    table = _with_calibrated(calibrator, reader, table, shown(file))
+                    part, data = reader.part(table, shown(file), labelled=False)
+                    # rows of the fit are allowed, because nothing is evaluated here
+                    after = data.calibrated_by(calibrator, allow_fit_rows=True)
+                    table = with_columns(table, calibrated_columns(part, after))
                     if writer is None:
                         options = {"use_dictionary": False, "write_page_checksum": True}
                         writer = pyarrow.parquet.ParquetWriter(written, table.schema, **options)
@@ -503,18 +506,6 @@ def _write_rows(calibrator: Calibrator, reader: Reader, job: tuple[Path, Path]) 
         finally:
             if writer is not None:
                 writer.close()
-
-
-def _with_calibrated(calibrator: Calibrator, reader: Reader, table: Any, place: str) -> Any:
-    """Return an Arrow table with its calibrated scores."""
-    part, data = reader.part(table, place, labelled=False)
-    # rows that the calibrator was fitted on are allowed: nothing is evaluated here
-    for name, values in calibrated_columns(part, data.calibrated_by(calibrator, allow_fit_rows=True)).items():
-        if name == "decision" and name in table.column_names:
-            table = table.set_column(table.column_names.index(name), name, as_arrow(values))
-        else:
-            table = table.append_column(name if name == "decision" else CALIBRATED + name, as_arrow(values))
-    return table
 
 
 class RankRows(RowSource):

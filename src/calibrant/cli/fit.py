@@ -194,11 +194,7 @@ def apply(reading: options.Reading, calibrator: str, output: str, replace: bool)
             for part, data in zip(found.parts, found.splits.values(), strict=True):
                 # rows of the fit are allowed, because nothing is evaluated here
                 after = data.calibrated_by(fitted, allow_fit_rows=True)
-                for name, values in calibrated_columns(part, after).items():
-                    new = part.stem + (prefix if name != "decision" else "") + name
-                    if prefix and new != name and new in table.places:
-                        raise InputError(f"{table.name} has a column {new!r} already; name a file without it")
-                    added[new] = values
+                added |= calibrated_columns(part, after, prefix)
             table.write(Path(output), added)
     print_text(f"{source.shown} through {_in_words(fitted)} to {shown(output)}", err=True)
 

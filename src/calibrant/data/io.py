@@ -464,25 +464,32 @@ def find_rows(wanted: Array, keys: Array, *, on: str, name: str) -> Array:
     return found
 
 
-def calibrated_columns(part: Part, data: Any) -> dict[str, Array]:
+def calibrated_columns(part: Part, data: Any, prefix: str = CALIBRATED) -> dict[str, Array]:
     """Return the scores of predictions in the columns, or the array, that a part of a file has for them, and their decisions.
 
     Args:
         part: Where the scores stood that ``data`` had before.
         data: The rows of the part.
+        prefix: Stands before the names of the scores; "" puts them in the place of the former ones.
+
+    Raises:
+        InputError: If the table has such a column already.
     """
     values: Array = (data.logits if part.kind == "logits" else data.probs).detach().cpu().numpy()
-    columns = {name: values[:, at] for at, name in enumerate(part.columns)}
+    scores = {name: values[:, at] for at, name in enumerate(part.columns)}
     if len(part.columns) == 1:
         if len(part.shape) == 1:
             values = values[:, 1] - values[:, 0] if part.kind == "logits" and values.shape[1] == 2 else values[:, -1]
         elif len(part.shape) > 2:
             values = np.moveaxis(values.reshape(part.shape[0], *part.shape[2:], -1), -1, 1)
-        columns = {part.columns[0]: values}
+        scores = {part.columns[0]: values}
+    if prefix and (there := [prefix + name for name in scores if prefix + name in part.table.places]):
+        raise InputError(f"{part.table.name} has a column {there[0]!r} already; name a file without it")
+    columns = {part.stem + prefix + name: column for name, column in scores.items()}
     if data.decision is not None:
         codes = data.decision.cpu().numpy().reshape(part.shape[0], *part.shape[2:])
         spread = data.class_names is not None and len(part.columns) > 1  # elsewhere labels are indices
-        columns["decision"] = np.array(data.class_names)[codes] if spread else codes
+        columns[f"{part.stem}decision"] = np.array(data.class_names)[codes] if spread else codes
     return columns
 
 

@@ -124,13 +124,7 @@ class Arrow(Table):
 
     def write(self, target: Path, columns: Mapping[str, Array]) -> None:
         """Write the table with more columns, as ``Table.write``."""
-        table = self._columns(None)
-        for name, values in columns.items():
-            if name in self.places:
-                table = table.set_column(self.places[name], name, as_arrow(values))
-            else:
-                table = table.append_column(name, as_arrow(values))
-        write_arrow(target, table)
+        write_arrow(target, with_columns(self._columns(None), columns))
 
 
 class Csv(Table):
@@ -460,6 +454,16 @@ def _json(row: Mapping[str, Any], name: str) -> str:
         return json.dumps(row, ensure_ascii=False, allow_nan=False)
     except ValueError as error:
         raise InputError(f"{name}: a score is −inf, which JSON cannot hold; write .parquet or .csv") from error
+
+
+def with_columns(table: Any, columns: Mapping[str, Array]) -> Any:
+    """Return an Arrow table with ``columns``: in the place of those that are there, the others at the end."""
+    for name, values in columns.items():
+        if name in table.column_names:
+            table = table.set_column(table.column_names.index(name), name, as_arrow(values))
+        else:
+            table = table.append_column(name, as_arrow(values))
+    return table
 
 
 def as_arrow(values: Array) -> Any:
