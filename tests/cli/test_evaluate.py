@@ -54,9 +54,10 @@ def test_json_holds_what_the_library_computes(good: Path, run: Run) -> None:
 
 
 def test_a_table_has_a_line_per_metric_before_and_after(fitted: Path, run: Run) -> None:
+    test = read("good.npz", split="test")
+    before, after = (100 * ECE()(data) for data in (test, test.calibrated_by(calibrant.load(fitted))))
     shown = run("evaluate good.npz -c c.safetensors").stdout
     assert ["· val · n = 400" in shown, "· test · n = 400" in shown] == [True, True]
-    before, after = (100 * ECE()(data) for data in _both(fitted))
     line = next(line for line in shown.partition("· test ·")[2].splitlines() if line.startswith("ECE %"))
     assert re.findall(r"\d+\.\d+", line)[0] == f"{before:.2f}"
     assert f"{after:.2f}" in line
@@ -66,11 +67,6 @@ def test_a_table_has_a_line_per_metric_before_and_after(fitted: Path, run: Run) 
     found = run("evaluate good.npz --split test -c c.safetensors --json")
     assert found["fitted"]["learned"]["temperature"] == calibrant.load(fitted).temperature
     assert values(found, calibrator=repr(calibrant.load(fitted)))[repr(ECE())] == pytest.approx(after / 100)
-
-
-def _both(fitted: Path) -> tuple[Predictions, Predictions]:
-    test = read("good.npz", split="test")
-    return test, test.calibrated_by(calibrant.load(fitted))
 
 
 def test_an_infinite_loss_is_null_in_json_and_warned_of(home: Path, run: Run) -> None:
@@ -94,14 +90,7 @@ def test_the_options_mean_what_the_arguments_mean(table: Path, run: Run) -> None
         f"evaluate scores.csv {TOLD} --weights w --groups patient --by patient --json",
         says="note: scores.csv: classes: 0 = cat, 1 = dog",
     )
-    told: dict[str, Any] = {
-        "columns": "cat,dog,fox",
-        "label": "truth",
-        "kind": "probs",
-        "weights": "w",
-        "groups": "patient",
-    }
-    data = read(table, **told)
+    data = read(table, columns="cat,dog,fox", label="truth", kind="probs", weights="w", groups="patient")
     assert values(found, group=None)["NLL()"] == pytest.approx(NLL()(data))
     assert all(row["effective"] == pytest.approx(data.effective_count) for row in found["rows"] if "group" not in row)
     assert {row.get("group") for row in found["rows"]} == {None, *(f"patient={k}" for k in range(12))}
@@ -156,11 +145,7 @@ def test_a_folder_is_streamed_with_the_intervals_of_memory(folder: Path, run: Ru
         assert (row["value"], row["low"], row["high"]) == pytest.approx((metric(before), ends.low, ends.high), rel=1e-9)
     run("evaluate data --by site", code=2, says="--by has no effect on data, which is streamed; leave it out")
     run("evaluate data --groups x", code=2, says="--groups has no effect on data, which is streamed; leave it out")
-    run(
-        "evaluate data --metric CanonicalError",
-        code=2,
-        says="needs all rows at once, and data is streamed",
-    )
+    run("evaluate data --metric CanonicalError", code=2, says="needs all rows at once, and data is streamed")
 
 
 def test_one_large_file_is_streamed_to_the_same_numbers(

@@ -18,9 +18,7 @@ def test_it_saves_what_the_library_fits(good: Path, run: Run) -> None:
     text = " ".join(run(line).stdout.split())
     expected = TemperatureScaling().fit(read(good, split="val"))
     assert load("c.safetensors").temperature == expected.temperature
-    assert [
-        name for name in ("These are the 400 rows", "Accuracy", "NLL", "ECE", "fitted on val") if name not in text
-    ] == []
+    assert all(part in text for part in ("These are the 400 rows", "Accuracy", "NLL", "ECE", "fitted on val"))
     shown = run(f"{line} --json")
     assert {key: shown["fitted"][key] for key in ("type", "split", "path")} == {
         "type": "TemperatureScaling", "split": "val", "path": "c.safetensors"
@@ -51,9 +49,8 @@ def test_weights_and_features_travel_with_the_file(run: Run) -> None:
     made = {"val": sample(600), "test": sample(500, seed=1)}
     save_predictions("p.npz", made)
     run("fit p.npz -m TemperatureScaling -o c.safetensors")
-    assert load("c.safetensors").temperature == pytest.approx(
-        TemperatureScaling().fit(made["val"]).temperature, rel=1e-9
-    )
+    expected = TemperatureScaling().fit(made["val"])
+    assert load("c.safetensors").temperature == pytest.approx(expected.temperature, rel=1e-9)
     run("fit p.npz -m GroupScaling --features site -o g.safetensors")
     run("apply g.safetensors p.npz -o out.npz")
     after, grouped = read("out.npz", split="test"), load("g.safetensors")
@@ -72,9 +69,8 @@ def test_several_labels(home: Path, run: Run) -> None:
     data = MultiLabel.from_logits(2 * z, (z + rng.logistic(size=z.shape) > 0).astype(int), names=["cat", "dog", "owl"])
     save_predictions("m.npz", {"val": data[:200], "test": data[200:]})
     assert "3 labels through PlattScaling" in run("fit m.npz --multilabel -o m.safetensors").stdout
-    assert (
-        run("evaluate m.npz --multilabel -c m.safetensors --draws 0 --json")["fitted"]["type"] == "MultiLabelCalibrator"
-    )
+    found = run("evaluate m.npz --multilabel -c m.safetensors --draws 0 --json")
+    assert found["fitted"]["type"] == "MultiLabelCalibrator"
     run("evaluate m.npz -c m.safetensors", code=2, says="is for several labels per row; add --multilabel")
     run("evaluate m.npz", code=2, says="--multilabel")
     run("fit m.npz --multilabel -m HistogramBinning -o o.safetensors", code=2, says="event's probability")

@@ -33,7 +33,7 @@ def test_it_fits_on_val_and_shows_test(good: Path, run: Run) -> None:
     assert ece_of(shown()) == {None: ECE()(test), repr(calibrator): ECE()(test.calibrated_by(calibrator))}
 
 
-def test_what_is_not_fitted_here(fitted: Path, run: Run) -> None:
+def test_what_is_fitted_follows_from_rows_and_options(fitted: Path, run: Run) -> None:
     save_predictions("few.npz", read("good.npz", split="test")[:199])
     for words, expected in (
         ("few.npz", None),
@@ -42,6 +42,10 @@ def test_what_is_not_fitted_here(fitted: Path, run: Run) -> None:
     ):
         run(f"report {words} -o r.json")
         assert shown()["models"][0]["calibrator"] == expected
+    run("report good.npz -o r.json")
+    model = shown()["models"][0]
+    assert model["calibrator"].startswith("AutoCalibrator(")
+    assert model["evidence"]["trials"][0]["name"].startswith("Identity")
     run("report few.npz -m VectorScaling -o o.json", code=2, says="few.npz has no other rows to fit VectorScaling on")
 
 
@@ -71,24 +75,16 @@ def test_many_models_of_one_name_are_called_by_their_folders(good: Path, run: Ru
     assert [f'id="model-{i}"' in Path("r.html").read_text() for i in (1, 2, 3)] == [True, True, False]
 
 
-def test_left_to_itself_it_chooses_and_says_why(good: Path, run: Run) -> None:
-    run("report good.npz -o r.json")
-    model = shown()["models"][0]
-    assert model["calibrator"].startswith("AutoCalibrator(")
-    assert model["evidence"]["trials"][0]["name"].startswith("Identity")
-
-
 def test_columns_and_classes_have_the_names_of_the_file(arrays: dict[str, np.ndarray], home: Path, run: Run) -> None:
     region, age = np.array(["north", "south"])[np.arange(400) % 2], np.arange(400) % 60
     names = ["ant", "bee", "cat", "dog"]
-    np.savez("g.npz", **arrays, test_region=region, val_region=region, test_age=age, class_names=names)
+    np.savez("g.npz", **arrays, test_region=region, val_region=region, test_age=age, val_age=age, class_names=names)
     run("report g.npz -m none --by region,age -o r.json")
     model = shown()["models"][0]
     expected = calibrant.evaluate.subgroups(read("g.npz", split="test"), {"region": region, "age": age})
     assert model["for_whom"]["columns"] == ["region", "age"]
-    assert [row["p_adjusted"] for row in model["for_whom"]["before"]["rows"]] == [
-        row.p_adjusted for row in expected.rows
-    ]
+    found = [row["p_adjusted"] for row in model["for_whom"]["before"]["rows"]]
+    assert found == [row.p_adjusted for row in expected.rows]
     assert {part["name"] for part in model["classes"]} == {*names}
     run("report g.npz -m none --by town -o o.json", code=2, says="g.npz has no column 'town'")
     run("report g.npz -m none --by none -o r.json")
@@ -123,10 +119,8 @@ def write_files(kind: str) -> None:
             table(path, "p_w,p_x,p_y,p_z,state", *p.T.tolist(), ["wxyz"[k] for k in y])
         elif kind == "labels of their own":
             happened = np.where(rng.random(1500) < score**2, "yes", "no")
+            table(path.replace(".", "-labels."), "id,churned", range(1500), happened)
             Path(path).write_text("\n".join(["id,score", *(f"{k},{p:.9f}" for k, p in enumerate(score))]))
-            Path(path.replace(".", "-labels.")).write_text(
-                "\n".join(["id,churned", *(f"{k},{one}" for k, one in enumerate(happened))])
-            )
         elif kind == "groups of a table":  # of numbers, in a column that nothing marks as a feature
             happened = (rng.random(1500) < score * np.where(site, 0.5, 1.0)).astype(int)
             table(path, "score,region_code,churned", score.tolist(), site.tolist(), happened.tolist())
@@ -159,9 +153,7 @@ def test_the_three_commands_run_as_printed(kind: str, home: Path, run: Run, monk
     assert page.index('class="advice"') < page.index("<table"), "the first screen says what to do"
     assert "script-src 'sha256-" in page
     assert ("robabilities of churned = 1 are" in page) is (kind == "groups of a table")
-    assert ("After GroupScaling" in page) is kind.startswith("groups"), (
-        "what is recommended is fitted where rows allow it"
-    )
+    assert ("After GroupScaling" in page) is kind.startswith("groups"), "what is recommended is fitted"
     printed = re.findall(r"<dd><code>(<span>calibrant<.*?)</code></dd>", page)
     commands = [html.unescape(re.sub(r"<[^>]+>", "", code)) for code in printed]
     assert len(commands) == 3

@@ -136,8 +136,3 @@ def test_text_and_marks_of_every_page_stand_out(flags: list[str], pages: dict[st
     }
     ((pale, _, _),) = framed(faulty, PALE, [1280], tmp_path, *flags).values()
     assert pale, "a page that is too pale is found"
-
-
-def test_a_page_on_a_dark_screen(browse: Browse) -> None:
-    probe, _ = browse("--window-size=1200,900", "--blink-settings=preferredColorScheme=0")
-    assert probe["paper"] == "rgb(20, 24, 29)"

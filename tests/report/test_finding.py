@@ -2,6 +2,7 @@
 
 import re
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -115,10 +116,8 @@ def test_a_calibrated_model_with_many_rows_is_left_as_it_is() -> None:
 def test_every_state_of_the_verdict(
     value: float, low: float | None, high: float | None, null: float | None, state: str
 ) -> None:
-    row = Row(
-        file="f", split="s", calibrator=None, metric=repr(ECE()), value=value, low=low, high=high, null_high=null, n=100,
-        label="ECE", percent=True, null_mean=null,
-    )  # fmt: skip
+    figures: Any = {"value": value, "low": low, "high": high, "null_high": null, "null_mean": null, "n": 100}
+    row = Row(file="f", split="s", calibrator=None, metric=repr(ECE()), label="ECE", percent=True, **figures)
     found = verdict_of(row, side_of_confidence(Diagram([], 0.9, 0.9 - value, value, 100), value))
     assert found.state == state
     assert ("too few rows to exclude a large one" in found.headline) is (state == "unclear")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibrant import Pairs, Predictions
+from calibrant import Predictions
 from calibrant.calibrators import GroupScaling, TemperatureScaling
 from calibrant.errors import InputError
 from calibrant.evaluate import subgroups
@@ -51,18 +51,8 @@ def test_the_groups_are_those_of_subgroups_and_the_worst_is_named() -> None:
     [
         (0.0, TemperatureScaling(), "No significant", "Leave the model as it is"),
         (1.2, None, "Probabilities are too high by ", "Calibrate it on labelled rows other than these."),
-        (
-            1.2,
-            TemperatureScaling(),
-            "Probabilities are too high by ",
-            "Calibrate by site: one correction for all leaves",
-        ),
-        (
-            1.2,
-            GroupScaling(["site"]),
-            "Probabilities are too high by ",
-            "Calibrate by site with GroupScaling.",
-        ),
+        (1.2, TemperatureScaling(), "Probabilities are too high by ", "Calibrate by site: one correction for all"),
+        (1.2, GroupScaling(["site"]), "Probabilities are too high by ", "Calibrate by site with GroupScaling."),
     ],
 )
 def test_a_group_that_stays_off_is_named_and_corrected(off: float, method: Any, opens: str, advises: str) -> None:
@@ -116,10 +106,3 @@ def test_weights_weight_every_figure_whatever_their_scale(tmp_path: Path) -> Non
     assert value != pytest.approx(ECE()(people(900)))
     assert "They are worth" in one["remarks"][0]
     assert one["event"][0]["slope"]["low"] is None  # no interval is offered for weighted rows
-
-
-def test_weights_before_and_after_are_the_same() -> None:
-    pairs = Pairs.from_probs([0.2, 0.7], [0, 1], weights=[1, 2])
-    other = Pairs.from_probs([0.2, 0.7], [0, 1])
-    with pytest.raises(InputError, match="expected the same rows and weights before and after for net"):
-        Model("net", pairs, other)

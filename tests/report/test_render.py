@@ -3,7 +3,9 @@
 import html
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -34,35 +36,23 @@ def a_model(*, name: str = "net", groups: bool = False) -> Model:
 
 
 class Page(HTMLParser):
-    """Checks nesting, and gathers what the tests ask of a page."""
+    """Checks nesting, and gathers ids, links, headings and figures of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.open: list[str] = []
-        self.ids: list[str] = []
-        self.links: list[str] = []
-        self.headings: list[int] = []
-        self.unnamed: list[str] = []
+        self.found: list[tuple[str, dict[str, str | None]]] = []
         self.feed(text)
         self.close()
         assert self.open == []
 
+    def values(self, *names: str) -> list[str]:
+        return [found[name] or "" for _, found in self.found for name in names if name in found]
+
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = dict(attrs)
+        self.found.append((tag, dict(attrs)))
         if tag not in VOID:
             self.open.append(tag)
-        if "id" in found:
-            self.ids.append(found["id"] or "")
-        self.links += [value or "" for key, value in attrs if key in ("href", "src", "xlink:href")]
-        if re.fullmatch("h[1-6]", tag):
-            self.headings.append(int(tag[1]))
-        if tag == "figure" and not found.get("aria-label"):
-            self.unnamed.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        if tag not in VOID:
-            self.open.pop()
 
     def handle_endtag(self, tag: str) -> None:
         if tag not in VOID:
@@ -76,14 +66,16 @@ def written(path: Path, models: list[Model], **options: object) -> str:
 def test_the_page_is_well_formed_and_asks_nothing_of_the_network(tmp_path: Path) -> None:
     text = written(tmp_path / "r.html", [a_model(name="one", groups=True), a_model(name="two")])
     page = Page(text)
-    assert len(set(page.ids)) == len(page.ids)
-    assert [link for link in page.links if not link.startswith(("#", "data:"))] == []
-    assert {link[1:] for link in page.links if link.startswith("#")} <= set(page.ids)
+    ids, links = page.values("id"), page.values("href", "src", "xlink:href")
+    assert len(set(ids)) == len(ids)
+    assert [link for link in links if not link.startswith(("#", "data:"))] == []
+    assert {link[1:] for link in links if link.startswith("#")} <= set(ids)
     assert "url(http" not in text
     assert "default-src 'none'" in text
-    assert page.headings[0] == 1
-    assert all(b - a <= 1 for a, b in zip(page.headings, page.headings[1:], strict=False))
-    assert page.unnamed == []
+    headings = [int(tag[1]) for tag, _ in page.found if re.fullmatch("h[1-6]", tag)]
+    assert headings[0] == 1
+    assert all(b - a <= 1 for a, b in pairwise(headings))
+    assert all(found.get("aria-label") for tag, found in page.found if tag == "figure")
 
 
 def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -115,6 +107,8 @@ def test_wrong_input_is_refused_and_nothing_written(tmp_path: Path, undrawn: Non
         write_report([], tmp_path / "r.html")
     with pytest.raises(InputError, match="expected the same rows and weights before and after for m, got 600 and 5"):
         Model("m", over_confident(), over_confident()[:5])
+    with pytest.raises(InputError, match="expected the same rows and weights before and after for m"):
+        Model("m", over_confident(), replace(over_confident(), weights=torch.ones(600) + torch.eye(600)[0]))
     with pytest.raises(InputError, match="expected 3 class names, got 2"):
         Model("m", over_confident(), class_names=["a", "b"])
     with pytest.raises(InputError, match="labelled"):
@@ -137,15 +131,11 @@ def test_of_several_models_the_page_says_which_is_better(tmp_path: Path, undrawn
     (found,) = json.loads(write_report(pair, tmp_path / "r.json", draws=20).read_text())["comparisons"]
     assert found["verdict"].replace(" %", "\u00a0%") in text
     assert (found["a"], found["b"], found["calibrated"], found["rows"][0]["winner"]) == ("kept", "noisy", False, "a")
+    same = write_report([pair[0], pair[0]], tmp_path / "r.html", draws=20).read_text()
+    assert "kept (1)" in same
+    assert "kept (2)" in same
     # models of other rows are not compared
     assert "Which" not in write_report([pair[0], Model("elsewhere", other)], tmp_path / "r.html", draws=20).read_text()
-
-
-def test_models_of_one_name_are_numbered(tmp_path: Path, undrawn: None) -> None:
-    data = over_confident(seed=2)
-    models = [Model("m", Predictions.from_logits(data.logits * scale, data.labels)) for scale in (1.0, 0.5, 2.0)]
-    text = write_report(models, tmp_path / "r.html", draws=20).read_text()
-    assert all(f"m ({place})" in text for place in (1, 2, 3))
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ const tell = (svg, said) => {
   for (const event of ["pointermove", "pointerdown"]) svg.addEventListener(event, near);
 };
 for (const figure of all("figure:has(g > title)")) {
-  const said = make("output", document.querySelector("figure output") ? "" : "Point at or touch a dot: its numbers stand here.");
+  const said = make("output", document.querySelector("figure output") ? "" : "Point at or touch a dot to see its numbers here.");
   figure.append(said);
   tell(figure.querySelector("svg"), said);
 }
