@@ -331,7 +331,7 @@ def _at_edges() -> Iterator[Population]:
     thirds = np.array([[0.4, 0.4, 0.2], [0.6, 0.2, 0.2], [0.2, 0.6, 0.2], [0.41, 0.39, 0.2], [0.2, 0.2, 0.6]])
     seen = np.array([[0.5, 0.3, 0.2], [0.5, 0.3, 0.2], [0.3, 0.6, 0.1], [0.3, 0.5, 0.2], [0.2, 0.3, 0.5]])
     yield Population("three classes in fifths", thirds, seen, np.full(5, 0.2))
-    beside = np.array([0.2, 0.2 + 1e-9, 0.8, 0.8 + 1e-9])
+    beside = np.array([0.2, 0.2 + 1e-6, 0.8, 0.8 + 1e-6])
     yield events("edges and values just above them", beside, np.array([0.3, 0.1, 0.9, 0.7]))
 
 

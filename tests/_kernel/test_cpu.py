@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from calibrant import _kernel
-from calibrant._kernel import TIE
+from calibrant._kernel import EDGE
 
 SIZES = [(1, 2), (63, 3), (64, 10), (130, 23), (129, 24), (65, 63), (66, 64), (200, 65), (7, 300)]
 
@@ -84,15 +84,13 @@ def test_moments(rows: int, classes: int, weighted: bool, monkeypatch: pytest.Mo
 
 def edges_and_neighbours(bins: int) -> Tensor:
     edges = torch.arange(bins + 1, dtype=torch.float64) / bins
-    p = torch.cat(
-        [edges, edges - 1e-13, edges + 1e-13, edges - 1e-10, edges + 1e-10, torch.linspace(0, 1, 997).double()]
-    )
+    p = torch.cat([edges, edges - 1e-13, edges + 1e-13, edges - 1e-7, edges + 1e-7, torch.linspace(0, 1, 997).double()])
     return p.clamp(0, 1)
 
 
 def binned(p: np.ndarray, y: np.ndarray, bins: int) -> np.ndarray:
     """Return the sums in bins (lo, hi], found by a search among the edges."""
-    cell = np.clip(np.searchsorted(np.arange(bins + 1) / bins + TIE, p) - 1, 0, bins - 1)
+    cell = np.clip(np.searchsorted(np.arange(bins + 1) / bins + EDGE, p) - 1, 0, bins - 1)
     columns = (np.ones_like(p), p, y, p * p, p * y)
     return np.stack([np.bincount(cell, column, bins) for column in columns])
 

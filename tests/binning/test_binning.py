@@ -13,12 +13,19 @@ from calibrant.errors import InputError
 @pytest.mark.parametrize("bins", [1, 2, 3, 7, 10, 15, 49, 100, 1000, 20_000])
 def test_equal_width_is_a_search_on_and_beside_every_edge(bins: int) -> None:
     edges = np.arange(bins + 1) / bins
-    around = [edges, np.nextafter(edges, 0), np.nextafter(edges, 1), edges + 3e-12, edges - 3e-12]
+    around = [edges, np.nextafter(edges, 0), np.nextafter(edges, 1), edges + 1e-7, edges - 1e-7]
     p = np.unique(np.concatenate([*around, np.linspace(0, 1, 999)]))
     p = p[(p >= 0) & (p <= 1)]
     # what lies above an edge by rounding alone lies on it
-    expected = np.clip(np.searchsorted(edges + 1e-12, p, "left") - 1, 0, bins - 1)
+    expected = np.clip(np.searchsorted(edges + 2**-24, p, "left") - 1, 0, bins - 1)
     assert EqualWidth(bins).assign(torch.from_numpy(p)).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("bins", [7, 10, 15, 100])
+def test_edges_rounded_to_float32_stay_in_their_bins(bins: int) -> None:
+    edges = torch.arange(bins + 1, dtype=torch.float64) / bins
+    assert torch.equal(EqualWidth(bins).assign(edges.float()), EqualWidth(bins).assign(edges))
+    assert EqualWidth(bins).assign(edges + 1e-7).tolist() == [*range(bins), bins - 1]
 
 
 def test_the_first_bin_holds_0_and_the_last_1() -> None:

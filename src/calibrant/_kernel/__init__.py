@@ -22,6 +22,8 @@ from calibrant._core.numerics import row_chunks
 LEAST = 1 << 17  # array elements below which PyTorch takes under a millisecond, and no loop is compiled
 SEGMENT = 1 << 19  # array elements of a partial sum
 TIE = 1e-12  # probabilities this close count as equal: the log and exp in a calibrator change them by less
+# a probability this little above an edge of equal-width bins lies on it: in float32 .6 is .60000002
+EDGE = 2.0**-24
 
 
 class RowStatistics(NamedTuple):
@@ -131,7 +133,7 @@ def class_bins(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
 
 def bin_of(p: Tensor, bins: int) -> Tensor:
     """Return the bin (lo, hi] of equal width, int64, of each probability; 0 lies in the first."""
-    return ((p.double() - TIE) * bins).ceil_().sub_(1).clamp_(0, bins - 1).long()
+    return ((p.double() - EDGE) * bins).ceil_().sub_(1).clamp_(0, bins - 1).long()
 
 
 def row_nll(logits: Tensor, labels: Tensor) -> Tensor:

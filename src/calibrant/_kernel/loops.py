@@ -15,7 +15,7 @@ LANES = 64
 WIDE = 24  # classes from which a row is an inner loop of its own
 WIDE_TABLES = 64  # the same where bins of all classes are filled
 COPIES = 4
-TIE = 1e-12  # a probability this little above an edge lies on it
+EDGE = 2.0**-24  # a probability this little above an edge lies on it, as .6 does in float32: .60000002
 
 f64, i32, i64, u64 = np.float64, np.int32, np.int64, np.uintp  # unsigned indices are not checked for being negative
 
@@ -73,7 +73,7 @@ def log1p(x):  # type: ignore[no-untyped-def]
 @_loop
 def bin_of(p, bins):  # type: ignore[no-untyped-def]
     """Return the bin (lo, hi] of equal width."""
-    return i32(min(max(np.ceil((p - TIE) * bins) - 1.0, 0.0), f64(bins - 1)))
+    return i32(min(max(np.ceil((p - EDGE) * bins) - 1.0, 0.0), f64(bins - 1)))
 
 
 @_loop
