@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from calibrant._core.check import refuse
 from calibrant.data.checks import check_costs, require_predictions
@@ -99,8 +98,11 @@ def cost_calibration(
     third = float(weight**3 @ (p * centred**3).sum(dim=1))
     total, mass = float(weight @ gap), float(weight.sum())
     interval = mean_interval(gap, groups=data.groups, level=level, weight=data.weights)
-    # largest less smallest cumulative sum: the largest |sum| over any range of foreseen costs (Kuiper)
-    path = torch.cat([gap.new_zeros(1), _last_of_ties(foreseen, weight * gap)])
+    # Largest less smallest cumulative sum: the largest |sum| over any range of foreseen costs (Kuiper). Rows that foresee the same
+    # cost enter together, because an order among them would be arbitrary.
+    costs_foreseen, place = torch.unique(foreseen, return_inverse=True)
+    steps = torch.bincount(place, weights=weight * gap, minlength=len(costs_foreseen))
+    path = torch.cat([gap.new_zeros(1), steps.cumsum(0)])
     spread = float(path.max() - path.min())
     if data.groups is None:
         tested = _edgeworth(total, variance, third)
@@ -109,14 +111,6 @@ def cost_calibration(
         tested, ranged = paired_test(gap, groups=data.groups, weight=data.weights).p_value, None
     mean = float(weight @ foreseen) / mass
     return CostCalibration(mean, mean + total / mass, interval, tested, spread / mass, ranged)
-
-
-def _last_of_ties(order: Tensor, steps: Tensor) -> Tensor:
-    """Return the cumulative ``steps`` in ascending ``order``, at the last row of each value: equal rows have no order."""
-    # rows that foresee the same cost enter together: an order among them would be arbitrary
-    place = order.argsort(stable=True)
-    ranked, path = order[place], steps[place].cumsum(0)
-    return path[torch.cat([ranked[1:] != ranked[:-1], ranked.new_ones(1, dtype=torch.bool)])]
 
 
 def _edgeworth(total: float, variance: float, third: float) -> float:

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -29,6 +29,7 @@ class BinnedMetric(SumMetric[BinTable | KeptRows]):
     binning: Binning = field(default=EqualWidth(15))
 
     notion = "confidence"
+    by_class: ClassVar[bool] = False  # whether each class has bins of its own
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "binning", as_binning(self.binning))
@@ -79,8 +80,16 @@ class BinnedMetric(SumMetric[BinTable | KeptRows]):
         return replace(table, groups=sums, degrees=design.clusters.degrees)
 
     def state(self, rows: Any) -> BinTable | KeptRows:
-        """Return the bin table or, for equal-mass bins, whose edges depend on all data, the rows themselves."""
-        return KeptRows.of(rows) if isinstance(self.binning, EqualMass) else self.table(rows)
+        """Return the bin table or, for equal-mass bins, whose edges depend on all data, the rows themselves.
+
+        Raises:
+            InputError: For equal-mass bins within each class.
+        """
+        if not isinstance(self.binning, EqualMass):
+            return self.table(rows)
+        if self.by_class:
+            raise InputError("equal-width bins to merge", f"{self.binning}", "call the metric on all rows")
+        return KeptRows.of(rows)
 
     def table_of(self, state: BinTable | KeptRows) -> BinTable:
         """Return the bin table of a state."""
@@ -128,16 +137,6 @@ class BinnedMetric(SumMetric[BinTable | KeptRows]):
                 than memory allows.
         """
         return self.interval_of(self.grouped_table(rows), level=level)
-
-
-def require_fixed_edges(binning: Binning) -> None:
-    """Check that tables of parts of the data can be added.
-
-    Raises:
-        InputError: For equal-mass bins, whose edges depend on all data.
-    """
-    if isinstance(binning, EqualMass):
-        raise InputError("equal-width bins to merge", f"{binning}", "call the metric on all rows")
 
 
 @dataclass(frozen=True)
@@ -244,6 +243,7 @@ class TopLabelECE(BinnedMetric):
     """
 
     notion = "top-label"
+    by_class = True
     cite = "Gupta & Ramdas 2022"
 
     def gap_factor(self, table: BinTable) -> float:
@@ -279,15 +279,6 @@ class TopLabelECE(BinnedMetric):
         classes = data.classes if isinstance(data, Predictions) else int(data.predicted.max()) + 1
         bins = classes * self.binning.bins
         return BinTable.from_pairs(cells, data.confidence, data.correct, bins=bins, weight=data.weights)
-
-    def state(self, rows: Any) -> BinTable:
-        """Return the bin table (K · B).
-
-        Raises:
-            InputError: For equal-mass bins, whose edges within each class depend on all data.
-        """
-        require_fixed_edges(self.binning)
-        return self.table(rows)
 
 
 @dataclass(frozen=True)

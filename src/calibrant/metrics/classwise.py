@@ -13,7 +13,7 @@ from calibrant.binning import LOOP_BINS, BinTable, EqualMass, EqualWidth
 from calibrant.data.predictions import Predictions
 from calibrant.errors import NoIntervalError
 from calibrant.metrics._base import KeptRows
-from calibrant.metrics.calibration_error import ECE, BinnedMetric, require_fixed_edges
+from calibrant.metrics.calibration_error import ECE, BinnedMetric
 from calibrant.statistics.binned import error_interval
 from calibrant.statistics.means import Interval, Powers, normal_quantile
 
@@ -39,6 +39,7 @@ class ClasswiseECE(BinnedMetric):
     """
 
     notion = "classwise"
+    by_class = True
     cite = "Kull et al. 2019"
     needs_classes = True
 
@@ -49,15 +50,6 @@ class ClasswiseECE(BinnedMetric):
     def errors(self, table: BinTable) -> Tensor:
         """Return the mean over classes of the binned error (…) of tables (…, K · B)."""
         return table.errors() * self.gap_factor(table)
-
-    def state(self, rows: Predictions) -> BinTable:
-        """Return the bins of all classes as one table (K · B).
-
-        Raises:
-            InputError: For equal-mass bins, whose edges depend on all data.
-        """
-        require_fixed_edges(self.binning)
-        return self.table(rows)
 
     def signed(self, data: Predictions, table: BinTable) -> Powers:
         """Return moments of each row's Σ_k ± (p_k − y_k), which the interval needs in addition to the ``table`` of all rows.

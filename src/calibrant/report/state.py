@@ -176,5 +176,5 @@ def state_of(model: Model, data: Data | MultiLabel, *, draws: int, label: str | 
     pairs = rows.label(label or 0) if isinstance(rows, MultiLabel) else event_pairs(rows)
     if isinstance(rows, MultiLabel) or is_event(rows):
         event = event_of(pairs, measure(pairs, metrics=[ECE(BINNING)], **place)[0])
-    tables = ClasswiseECE(BINNING).state(rows).parts(rows.classes) if isinstance(rows, Predictions) else ()
+    tables = ClasswiseECE(BINNING).table(rows).parts(rows.classes) if isinstance(rows, Predictions) else ()
     return State(data, measure(data, **place), pairs, diagram_of(pairs), event, tables)
