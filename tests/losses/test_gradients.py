@@ -1,4 +1,7 @@
-"""Gradients in float64: attached losses against finite differences, detached ones against the gradient written out."""
+"""Gradients in float64: attached losses against finite differences, detached ones against the gradient written out.
+
+Values cannot tell an attached weight from a detached one; gradients, and where training ends, do.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -67,6 +70,24 @@ def test_detached_weights_give_the_gradient_written_out(loss: Loss, weight: Call
     # of w · nll with w constant: w(p)·(p − e_y)
     written = weight(p, p.gather(1, labels[:, None])) * (p - torch.nn.functional.one_hot(labels, 4))
     assert torch.allclose(gradient(loss, logits, labels), written, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("loss", "temperature"),
+    [
+        (losses.CrossEntropyLoss(reduction="none"), 1.0),
+        (losses.BrierLoss(reduction="none"), 1.0),
+        (losses.ProperFocalLoss(3.0, reduction="none"), 1.0),
+        (losses.FocalLoss(0.5, True, reduction="none"), 1.5),
+        (losses.FocalLoss(3.0, True, reduction="none"), 4.0),
+    ],
+    ids=repr,
+)
+def test_training_ends_at_the_truth_or_at_a_temperature_of_it(loss: Loss, temperature: float) -> None:
+    truth = torch.tensor([0.8, 0.2], dtype=torch.float64)
+    z = (truth.log() / temperature).requires_grad_()
+    (expected,) = torch.autograd.grad(truth @ loss(z.expand(2, 2), torch.arange(2)), z)
+    assert expected.abs().max() < 1e-12
 
 
 def test_the_other_classes_of_acls_are_pulled_and_the_top_is_not() -> None:
