@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.makers import content_of, write_content
 from torch import Tensor
 
 import calibrant
@@ -24,7 +23,7 @@ from calibrant.calibrators import (
     SplineCalibration,
     TemperatureScaling,
 )
-from calibrant.errors import CalibrantError, InputError, LeakError, NotFittedError
+from calibrant.errors import InputError, LeakError, NotFittedError
 from calibrant.rows import MemoryRows
 
 NAMES = ["often", "some", "rare", "three", "none"]
@@ -108,34 +107,8 @@ def test_a_saved_one_answers_the_same(base: Calibrator, tmp_path: Path) -> None:
     assert again.names == again.class_names == tuple(NAMES)
     assert again.labels_fitted == fitted.labels_fitted
     assert repr(again) == repr(fitted)
-    assert torch.equal(again.fit_rows, fitted.fit_rows)
     assert torch.equal(copy.deepcopy(fitted)(fresh), fitted(fresh))
-    empty = MultiLabelCalibrator(
-        type(base)() if not isinstance(base, calibrant.calibrators.Chain) else copy.deepcopy(base)
-    )
-    empty.load_state_dict(fitted.state_dict())
-    assert torch.equal(empty(fresh), fitted(fresh))
     assert fitted.half()(fresh).dtype == torch.float64
-
-
-def test_spoiled_files_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "c.safetensors"
-    MultiLabelCalibrator().fit(data()).save(path)
-    arrays, metadata = content_of(path)
-    spoiled = {
-        "facts": torch.full_like(arrays["facts"], math.nan),
-        "classes": torch.tensor(3),
-        "own.0.coefficients": torch.full_like(arrays["own.0.coefficients"], math.nan),
-        "own.0.classes": torch.tensor(5),
-    }
-    for key, value in spoiled.items():
-        write_content(path, {**arrays, key: value}, metadata)
-        with pytest.raises(CalibrantError, match=";"):
-            calibrant.load(path)
-    for broken in ({k: v for k, v in arrays.items() if not k.startswith("own.2")}, {**arrays, "extra": torch.zeros(2)}):
-        write_content(path, broken, metadata)
-        with pytest.raises(CalibrantError, match=";"):
-            calibrant.load(path)
 
 
 def test_infinite_logits_and_other_dtypes_pass_through() -> None:

@@ -1,4 +1,4 @@
-"""Temperature scaling: exact values, brute force on random problems, bounds, grids."""
+"""Temperature scaling: exact values, brute force on random problems, bounds, grids; mixtures against SciPy's optimiser."""
 
 import math
 import warnings
@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import minimize_scalar
+from scipy.optimize import minimize, minimize_scalar
 from tests.draws import drawn
 from torch import Tensor
 
-from calibrant.calibrators import FocalTemperatureScaling, TemperatureScaling
+from calibrant.calibrators import EnsembleTemperatureScaling, FocalTemperatureScaling, TemperatureScaling
 from calibrant.calibrators.grids import PRESETS, GridSearch
-from calibrant.calibrators.temperature import fit_log_temperature
+from calibrant.calibrators.temperature import fit_log_temperature, fit_mixture_weights
 from calibrant.errors import BoundWarning, CalibrantWarning, FitError, InputError
 from calibrant.rows import MemoryRows
 
@@ -71,12 +71,9 @@ def test_without_an_optimum_the_bound_comes_back_with_a_warning(labels: str, bou
     with pytest.warns(BoundWarning, match="the bound"):
         fitted = TemperatureScaling().fit(logits, getattr(logits, labels)(dim=1))
     assert fitted.temperature == pytest.approx(bound)
-
-
-def test_the_certificate_at_the_bound_is_the_derivative_there() -> None:
     with pytest.warns(BoundWarning, match="every row is right"):
         fitted = TemperatureScaling().fit([[0.002, 0.0]] * 10, [0] * 10)
-    # at T = 0.001 the gap is 2, and the derivative 2 / (1 + e²)
+    # at T = 0.001 the gap is 2, and the certificate is the derivative there, 2 / (1 + e²)
     assert fitted.gradient == pytest.approx(2 / (1 + math.exp(2)))
 
 
@@ -147,19 +144,12 @@ def test_a_preset_takes_the_best_of_its_grid(preset: str) -> None:
 
     by_hand = min(PRESETS[preset].temperatures, key=lambda t: (round(error(t), 12), t))
     assert TemperatureScaling(grid=preset).fit(logits, labels).temperature == pytest.approx(by_hand, rel=1e-12)
+    flat = MemoryRows.of(torch.zeros(10, 2), torch.arange(10) % 2)  # with an ECE of 0, which Wang's program passes over
+    assert GridSearch(flat, None, None, preset, otherwise="wang").at(0.0, 1.0)[0].value == (
+        math.inf if preset == "wang-code" else 0
+    )
     by_loss = min(PRESETS[preset].temperatures, key=lambda t: mean_log_loss(logits, labels, math.log(t)))
     assert TemperatureScaling("nll", grid=preset).fit(logits, labels).temperature == pytest.approx(by_loss, rel=1e-12)
-
-
-def test_an_ece_of_exactly_zero_is_passed_over_by_wangs_program_only() -> None:
-    logits, labels = torch.tensor([[math.log(4), 0.0]] * 10, dtype=torch.float64), torch.tensor([0] * 8 + [1] * 2)
-    assert TemperatureScaling(grid="wang").fit(logits, labels).temperature == pytest.approx(1.0)
-    assert TemperatureScaling("ece", grid=[0.5, 1.0, 2.0]).fit(logits, labels).temperature == pytest.approx(1.0)
-    rows = MemoryRows.of(torch.zeros(10, 2), torch.arange(10) % 2)
-    values = [
-        GridSearch(rows, None, None, grid, otherwise="wang").at(0.0, 1.0)[0].value for grid in ("wang", "wang-code")
-    ]
-    assert values == [0, math.inf]
 
 
 def test_the_ends_of_a_grid_warn() -> None:
@@ -204,3 +194,57 @@ def test_real_logits_have_the_known_temperature(name: str, data: Path) -> None:
     file = np.load(data / "logits" / f"{name}.npz")
     fitted = TemperatureScaling().fit(file["val_logits"], file["val_labels"])
     assert round(fitted.temperature, 3) == known[name]
+
+
+# Mixtures of probabilities.
+
+
+def test_ensemble_weights_are_at_least_as_good_as_scipys() -> None:
+    z, y = drawn(500, sharp=1.7)
+    y[::10] = torch.randint(4, (50,), generator=torch.Generator().manual_seed(1))
+    fitted = EnsembleTemperatureScaling().fit(z, y)
+    tempered, raw = (torch.softmax(z / t, 1).gather(1, y[:, None])[:, 0].numpy() for t in (fitted.temperature, 1.0))
+    p = np.stack([tempered, raw, np.full(500, 0.25)], axis=1)
+
+    def objective(w: np.ndarray) -> float:
+        return float(-np.log(np.maximum(p @ w, 1e-12)).mean())
+
+    on_simplex = {"type": "eq", "fun": lambda w: w.sum() - 1}
+    brute = minimize(objective, np.full(3, 1 / 3), method="SLSQP", bounds=[(0, 1)] * 3, constraints=on_simplex)
+    assert objective(fitted.weights.numpy()) <= brute.fun + 1e-7
+    ours = fitted(z).gather(1, y[:, None])[:, 0].exp()
+    np.testing.assert_allclose(ours.numpy(), p @ fitted.weights.numpy(), rtol=1e-10)
+
+
+def test_mixture_weights_with_a_known_answer() -> None:
+    # −(¾ log w + ¼ log(1 − w)): the best weight is the share of rows that only the first component can explain
+    p = torch.tensor([[1.0, 0.0]] * 3 + [[0.0, 1.0]], dtype=torch.float64)
+    assert fit_mixture_weights(p, torch.ones(4).double()).tolist() == pytest.approx([0.75, 0.25], abs=1e-6)
+    assert fit_mixture_weights(p, torch.tensor([1.0, 1, 1, 6]).double()).tolist() == pytest.approx(
+        [1 / 3, 2 / 3], abs=1e-6
+    )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_mixture_weights_are_certified_on_random_tables(seed: int) -> None:
+    """No component could gain: mean p_m / (Σ w p) ≤ 1 for each m (Karush, Kuhn, Tucker)."""
+    g = torch.Generator().manual_seed(seed)
+    p = torch.rand(50, 2 + seed % 5, generator=g, dtype=torch.float64) ** (1 + seed)
+    p[:, -1] = p[:, 0] if seed % 3 == 0 else p[:, -1]  # two components that are the same
+    w = fit_mixture_weights(p, torch.ones(50).double())
+    assert float(w.sum()) == pytest.approx(1)
+    assert float((p / (p @ w)[:, None]).mean(dim=0).max()) <= 1 + 1e-6
+
+
+@pytest.mark.parametrize("seed", [1, 11])
+def test_weights_of_nearly_equal_components_are_found(seed: int) -> None:
+    """Nine smooth curves that differ by a tenth: the search takes a hundred steps and more."""
+    g = torch.Generator().manual_seed(seed)
+    z = 2 * torch.randn(3000, generator=g, dtype=torch.float64)
+    event = torch.rand(3000, generator=g, dtype=torch.float64) < torch.sigmoid(0.8 * z + 0.3)
+    spread, middle = torch.tensor([0.1, 0.1, 2.0]), torch.tensor([0.8, 0.3, 1.0])
+    a, b, c = (spread * torch.randn(9, 3, generator=g, dtype=torch.float64) + middle).T
+    p = torch.sigmoid(a * z[:, None] + b + 0.05 * torch.sin(c * z[:, None]))
+    p = torch.where(event[:, None], p, 1 - p)
+    w = fit_mixture_weights(p, torch.ones(3000).double())
+    assert float((p / (p @ w)[:, None]).mean(dim=0).max()) <= 1 + 1e-6

@@ -1,13 +1,12 @@
 """KeepDecision and ConfidenceBinning: what they keep, by hand and in every precision, and what they correct."""
 
 import math
-from pathlib import Path
 
 import pytest
 import torch
 from tests.draws import drawn
 
-from calibrant import Predictions, load
+from calibrant import Predictions
 from calibrant.calibrators import (
     AutoCalibrator,
     Chain,
@@ -19,7 +18,6 @@ from calibrant.calibrators import (
 )
 from calibrant.calibrators.wrappers import lead, with_confidence
 from calibrant.errors import InputError
-from calibrant.metrics import ECE
 
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
@@ -81,19 +79,6 @@ def test_the_decision_stays_where_its_bins_value_is_below_the_runner_up() -> Non
     # the runner-up has 3/5 of the rest: equal shares are 3/8 each
     assert answer[0].exp().tolist() == pytest.approx([0.375, 0.375, 0.25], abs=1e-6)
     assert answer[1].exp().tolist() == pytest.approx([0.5, 0.5, 0.0], abs=1e-6)
-
-
-def test_what_a_calibrator_leaves_too_sure_is_corrected_and_the_decision_stays(tmp_path: Path) -> None:
-    plain, top = Identity().fit(*drawn(240, 6)), ConfidenceBinning(Identity()).fit(*drawn(240, 6))
-    new = Predictions.from_logits(*drawn(4000, 6, seed=1))
-    before, after = new.calibrated_by(plain), new.calibrated_by(top)
-    assert ECE()(before) > 0.1
-    assert ECE()(after) < 0.06
-    assert torch.equal(before.predicted, after.predicted)
-    assert after.decision is None
-    assert top.learned().startswith("10 values")
-    top.save(tmp_path / "c.safetensors")
-    assert torch.equal(load(tmp_path / "c.safetensors")(new.logits), top(new.logits))
 
 
 def test_with_few_wrong_rows_nothing_is_corrected() -> None:
