@@ -69,15 +69,11 @@ def require_dense(tensor: Tensor, *, name: str) -> Tensor:
 def as_tensor(values: Any, *, name: str) -> Tensor:
     """Return ``values`` (tensor, array or nested sequence) as a detached tensor, which shares memory if possible.
 
-    Floats of one byte become float32.
-
     Raises:
         InputError: If the values are not real numbers in a dense array.
     """
     if isinstance(values, Tensor):
-        byte = values.is_floating_point() and values.dtype.itemsize == 1
         found = require_dense(values, name=name).detach()
-        found = found.float() if byte else found
         return found.cpu() if found.device.type == "mps" else found  # mps has no float64
     array = as_array(values, name=name)
     if array.dtype.kind not in "biuf":
@@ -92,8 +88,6 @@ def as_tensor(values: Any, *, name: str) -> Tensor:
         raise refuse(f"{name} below 2⁶³", str(int(array.max())), "pass class indices")
     if array.dtype.kind == "u" and array.dtype.itemsize > 1:
         array = array.astype(np.int64)
-    elif array.dtype.kind == "f" and array.dtype.itemsize > 8:
-        array = array.astype(np.float64)
     if not array.flags.writeable or not array.dtype.isnative or any(step < 0 for step in array.strides):
         array = np.array(array, dtype=array.dtype.newbyteorder("="))
     return torch.from_numpy(array)
