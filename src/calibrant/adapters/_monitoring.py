@@ -81,14 +81,12 @@ class RunningFigures:
         self._are_sums = [state_template(metric) is not None for metric in chosen]
         self.sums: Any = None
 
-    def add(self, rows: Predictions | None) -> None:
-        """Add a batch; None has no rows.
+    def add(self, rows: Predictions) -> None:
+        """Add a batch.
 
         Raises:
             InputError: If a label's logit is −inf, which makes the log-loss infinite at every temperature.
         """
-        if rows is None:
-            return
         logits, labels = rows.logits, rows.require_labels()
         check_label_logits(Batch(logits, labels))
         states = [

@@ -1,5 +1,6 @@
 """Lightning callbacks that update AdaFocal and log calibration and refinement at every epoch."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,7 +32,37 @@ def _pair_of(outputs: Any) -> tuple[Tensor, Tensor]:
     return logits.detach().cpu(), labels.detach().cpu()
 
 
-class AdaFocalCallback(Callback):  # type: ignore[misc]
+class ValidationCallback(Callback, ABC):  # type: ignore[misc]
+    """Base class of callbacks that use the logits and labels of every validation batch.
+
+    Args:
+        binary: Whether each logit is the input of a sigmoid.
+        ignore_index: Positions with this label are left out; None leaves out none.
+    """
+
+    def __init__(self, *, binary: bool, ignore_index: int | None) -> None:
+        self.binary, self.ignore_index = binary, ignore_index
+
+    @abstractmethod
+    def _add(self, rows: Predictions, loader: int) -> None:
+        """Use the labelled rows of a batch from the validation loader of this number."""
+
+    def on_validation_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Use what ``validation_step`` returned for a batch."""
+        rows = as_predictions(*_pair_of(outputs), binary=self.binary, ignore_index=self.ignore_index)
+        if rows is not None:
+            self._add(rows, dataloader_idx)
+
+
+class AdaFocalCallback(ValidationCallback):
     """Updates an adaptive loss (``AdaFocalLoss``) from each epoch's validation predictions.
 
     ``validation_step`` must return a mapping with ``logits`` and ``labels``, or a pair (logits, labels). In distributed
@@ -48,7 +79,8 @@ class AdaFocalCallback(Callback):  # type: ignore[misc]
     """
 
     def __init__(self, loss: str = "criterion", *, loader: int = 0, ignore_index: int | None = None) -> None:
-        self.attribute, self.loader, self.ignore_index = loss, loader, ignore_index
+        super().__init__(binary=False, ignore_index=ignore_index)
+        self.attribute, self.loader = loss, loader
         self._batches: list[Predictions] = []
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -69,18 +101,8 @@ class AdaFocalCallback(Callback):  # type: ignore[misc]
         if self.loader not in (loaders := range(len(trainer.num_val_batches))):
             raise InputError(f"loader among {[*loaders]}", f"{self.loader}", "name a validation loader")
 
-    def on_validation_batch_end(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
-    ) -> None:
-        """Keep a batch of the named loader."""
-        rows = as_predictions(*_pair_of(outputs), ignore_index=self.ignore_index)
-        if dataloader_idx == self.loader and rows is not None:
+    def _add(self, rows: Predictions, loader: int) -> None:
+        if loader == self.loader:
             self._batches.append(rows)
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -111,7 +133,7 @@ class AdaFocalCallback(Callback):  # type: ignore[misc]
         return loss
 
 
-class CalibrationMonitor(Callback):  # type: ignore[misc]
+class CalibrationMonitor(ValidationCallback):
     """Logs calibration metrics of the validation data at every epoch, and the log-loss after temperature scaling.
 
     ``validation_step`` must return a mapping with ``logits`` and ``labels``, or a pair (logits, labels). The monitor logs
@@ -146,27 +168,16 @@ class CalibrationMonitor(Callback):  # type: ignore[misc]
         binary: bool = False,
         ignore_index: int | None = None,
     ) -> None:
-        self.metrics, self.prefix, self.binary, self.ignore_index = metrics, prefix, binary, ignore_index
+        super().__init__(binary=binary, ignore_index=ignore_index)
+        self.metrics, self.prefix = metrics, prefix
         self._running: list[RunningFigures] = []
 
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin the sums of every validation loader."""
         self._running = [RunningFigures(self.metrics) for _ in trainer.num_val_batches]
 
-    def on_validation_batch_end(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
-    ) -> None:
-        """Add a batch to the sums of its loader."""
-        logits, labels = _pair_of(outputs)
-        self._running[dataloader_idx].add(
-            as_predictions(logits, labels, binary=self.binary, ignore_index=self.ignore_index)
-        )
+    def _add(self, rows: Predictions, loader: int) -> None:
+        self._running[loader].add(rows)
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Log the metrics, the temperature and the refinement."""

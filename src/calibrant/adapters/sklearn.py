@@ -19,21 +19,18 @@ from calibrant.rows import MemoryRows
 with optional("scikit-learn", extra="sklearn"):
     from sklearn import get_config
     from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_classifier
-    from sklearn.ensemble import BaggingClassifier, ExtraTreesClassifier, RandomForestClassifier
+    from sklearn.ensemble import BaggingClassifier
+    from sklearn.ensemble._forest import ForestClassifier
     from sklearn.feature_selection import RFE
     from sklearn.frozen import FrozenEstimator
     from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import (
-        FixedThresholdClassifier,
-        StratifiedGroupKFold,
-        TunedThresholdClassifierCV,
-        check_cv,
-    )
+    from sklearn.model_selection import StratifiedGroupKFold, check_cv
+    from sklearn.model_selection._classification_threshold import BaseThresholdClassifier
     from sklearn.model_selection._search import BaseSearchCV
     from sklearn.neighbors import KNeighborsClassifier, RadiusNeighborsClassifier
     from sklearn.pipeline import Pipeline
     from sklearn.semi_supervised import SelfTrainingClassifier
-    from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
+    from sklearn.tree import BaseDecisionTree
     from sklearn.utils import get_tags, indexable
     from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, get_routing_for_object
     from sklearn.utils.metaestimators import _safe_split
@@ -50,30 +47,15 @@ __all__ = ["CalibratedClassifier"]
 
 Array = npt.NDArray[Any]
 # Classifiers whose probabilities are frequencies (of votes, or of the rows in a leaf), so that exact 0 and 1 occur.
-VOTERS = (
-    BaggingClassifier,
-    DecisionTreeClassifier,
-    ExtraTreeClassifier,
-    ExtraTreesClassifier,
-    KNeighborsClassifier,
-    RadiusNeighborsClassifier,
-    RandomForestClassifier,
-)
-# Estimators that return the scores of one classifier inside them.
-DELEGATES = (
-    BaseSearchCV,
-    FixedThresholdClassifier,
-    FrozenEstimator,
-    RFE,
-    SelfTrainingClassifier,
-    TunedThresholdClassifierCV,
-)
+VOTERS = (BaggingClassifier, BaseDecisionTree, ForestClassifier, KNeighborsClassifier, RadiusNeighborsClassifier)
 # Additive smoothing of their probabilities, p → (VOTES p + 1/K) / (VOTES + 1): no row has an infinite log-loss, and exact
 # zeros do not dominate the fit.
 VOTES = 10
 # Standard deviation of the normal prior on log T for these classifiers. Without it, out-of-fold rows that are all correct
 # (75 rows of iris) give T near 0, and then one misclassified test row has a huge log-loss.
 PRIOR = 1.0
+# Estimators that return the scores of one classifier inside them.
+DELEGATES = (BaseSearchCV, BaseThresholdClassifier, FrozenEstimator, RFE, SelfTrainingClassifier)
 # Log-probabilities below this, the logarithm of float64's epsilon, are raised to it (naive Bayes returns exact zeros):
 # smaller values carry no information, and a few such rows would otherwise dominate the fit of the temperature.
 _LOWEST = -36.0

@@ -56,10 +56,8 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
         super().__init__(**arguments)
         self.metric: Any = metric
         self.binary, self.ignore_index = binary, ignore_index
-        low, high = metric.bounds
-        facts = {"higher_is_better": metric.better == "higher", "plot_lower_bound": low, "plot_upper_bound": high}
-        for name, value in facts.items():  # torchmetrics declares them on the class; here they depend on the object
-            object.__setattr__(self, name, value)
+        # torchmetrics declares it on the class; here it depends on the object
+        object.__setattr__(self, "higher_is_better", metric.better == "higher")
         self._template = state_template(metric)
         # the tensors of the state of all batches so far, or logits and labels of each
         self.add_state("parts", default=[], dist_reduce_fx=None)

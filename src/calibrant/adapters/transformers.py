@@ -138,7 +138,9 @@ def compute_metrics_with(
         if shift:
             logits, labels = logits[..., :-1, :], labels[..., 1:]
         axis = 2 if np.ndim(logits) == 3 else 1  # (N, T, K) for tokens, (N, K, H, W) for images
-        running[0].add(as_predictions(logits, labels, class_dim=axis, binary=binary, ignore_index=IGNORED))
+        rows = as_predictions(logits, labels, class_dim=axis, binary=binary, ignore_index=IGNORED)
+        if rows is not None:
+            running[0].add(rows)
         if not compute_result:
             return {}
         figures, running[0] = running[0].values(), RunningFigures(metrics)
