@@ -513,7 +513,10 @@ class RankRows(RowSource):
 
     def __init__(self, local: RowSource, group: Any) -> None:
         self.local, self.group, self.classes, self.device = local, group, local.classes, local.device
-        counts, masses, weighted = zip(*self._gather((local.count, local.mass, local.weighted)), strict=True)
+        facts = self._gather((local.count, local.mass, local.weighted, local.classes))
+        counts, masses, weighted, classes = zip(*facts, strict=True)
+        if len({*classes}) > 1:
+            raise InputError("the same number of classes on all ranks", str(classes), "pass logits of one model")
         self.count, self.mass, self.weighted = sum(counts), sum(masses), any(weighted)
 
     def fold(self, work: Callable[..., Any], *parameters: Any) -> Any:
@@ -575,7 +578,7 @@ def on_ranks(rows: RowSource, *, group: Any = None) -> RankRows:
         The rows of all ranks, which ``fit`` accepts in place of data in memory.
 
     Raises:
-        InputError: If there is no process group, or the ranks differ in their number of classes, or in whether rows have weights.
+        InputError: If there is no process group, or the ranks differ in their number of classes.
 
     Examples:
         >>> from torch import distributed

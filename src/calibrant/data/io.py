@@ -242,8 +242,10 @@ def _match_pattern(table: Table, pattern: str) -> dict[str, str]:
         if name.startswith(front) and name.endswith(back) and len(name) > len(front + back):
             if pattern.startswith(CALIBRATED) or not name.startswith(CALIBRATED):
                 found[name[len(front) : len(name) - len(back)]] = name
-    numbered = all(star.removeprefix(_prefix(star)).isdecimal() for star in found)  # p_10 follows p_9
-    return dict(sorted(found.items(), key=lambda one: int(one[0].removeprefix(_prefix(one[0]))))) if numbered else found
+    ends = {star: star.removeprefix(_prefix(star)) for star in found}
+    if all(map(str.isdecimal, ends.values())):
+        return {star: found[star] for star in sorted(found, key=lambda star: int(ends[star]))}  # p_10 follows p_9
+    return found
 
 
 def _cannot_tell(table: Table, what: str) -> InputError:

@@ -16,21 +16,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from calibrant import _files as files
 from calibrant._core.check import as_array
-from calibrant._files import (
-    Array,
-    atomic_write,
-    check_source,
-    pa,
-    read_arrays,
-    read_metadata,
-    read_text,
-    reason_of,
-    refuse_beyond_memory,
-    shown,
-    unbroken,
-    write_arrays,
-)
+from calibrant._files import Array, pa, shown
 from calibrant.errors import FileFormatError, InputError
 
 Kind = Literal["number", "text", "any"]  # what is asked of a column; "any" is numbers if it has them, else text
@@ -119,7 +107,7 @@ class Arrow(Table):
         try:
             table = self._columns(list(wanted))
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise InputError(f"{self.name}: a column holds values of unlike kinds: {reason_of(error)}") from error
+            raise InputError(f"{self.name}: a column holds values of unlike kinds: {files.reason_of(error)}") from error
         return _as_numpy(table, wanted, self.name)
 
     def write(self, target: Path, columns: Mapping[str, Array]) -> None:
@@ -173,7 +161,7 @@ class Csv(Table):
 
     def _explained(self, error: Exception) -> tuple[int, Exception]:
         """Return the row of a reading error, and the error with line and column, of which PyArrow says the numbers."""
-        where, row, what = self.name, 0, reason_of(error)
+        where, row, what = self.name, 0, files.reason_of(error)
         if found := re.search(r"(?:column #(\d+): )?Row #(\d+): (.*)", what):
             row, what = int(found[2]), found[3]
             where += f", {self.place(row - 1)}" + (f", column {self.names[int(found[1])]!r}" if found[1] else "")
@@ -214,7 +202,7 @@ class Csv(Table):
             ends = ends_of_rows.cast(pa.binary()).to_pylist()
         ends.insert(0, "".join(self._delimiter + self._quoted(name) for name in added).encode())
         records = 0
-        with atomic_write(target) as file:
+        with files.atomic_write(target) as file:
             file.write(self._content[: self._start])
             for text in self._records():
                 bare = text.rstrip(b"\r\n")
@@ -254,14 +242,14 @@ class JsonLines(Arrow):
     """A file with one JSON object per line. PyArrow's reader turns dates into times, and ends the process at deep nesting."""
 
     def __init__(self, path: Path) -> None:
-        self._lines = [line for line in read_text(path).split("\n") if line.strip()]
+        self._lines = [line for line in files.read_text(path).split("\n") if line.strip()]
         self._objects = list[dict[str, Any]]()
         for row, line in enumerate(self._lines):
             try:
                 self._objects.append(dict(json.loads(line).items()))
             except (ValueError, RecursionError, AttributeError) as error:
                 got = f"{shown(path.name)}, row {row} is no JSON object"
-                raise FileFormatError(f"{got}: {reason_of(error)}") from error
+                raise FileFormatError(f"{got}: {files.reason_of(error)}") from error
         if not self._objects:
             raise FileFormatError(f"{shown(path.name)} is empty")
 
@@ -274,7 +262,7 @@ class JsonLines(Arrow):
         """Write each object as it came with more entries, or with others in the place of its own."""
         replaced = columns.keys() & self.places.keys()
         rows = zip(*(column.tolist() for column in columns.values()), strict=True)
-        with atomic_write(target) as file:
+        with files.atomic_write(target) as file:
             for line, old, values in zip(self._lines, self._objects, rows, strict=True):
                 new = dict(zip(columns, values, strict=True))
                 text = _json(old | new, self.name) if replaced else f"{line.rstrip()[:-1]}, {_json(new, self.name)[1:]}"
@@ -328,22 +316,22 @@ def open_table(source: Any) -> Table:
     """
     if not isinstance(source, str | os.PathLike):
         return _open_frame(source)
-    path = check_source(source)
+    path = files.check_source(source)
     if (read := READERS.get(path.suffix.lower())) is None:
         endings = f"{shown(path.name)} has none of the endings {', '.join(READERS)}"
         raise FileFormatError(f"{endings}; read others as a data frame: calibrant.read(frame)")
-    refuse_beyond_memory(path.stat().st_size, path)
-    with unbroken(path):
+    files.refuse_beyond_memory(path.stat().st_size, path)
+    with files.unbroken(path):
         return read(path)
 
 
 def _open_parquet(path: Path) -> Table:
     file = pa.parquet.ParquetFile(path)
     groups = (file.metadata.row_group(at) for at in range(file.metadata.num_row_groups))
-    refuse_beyond_memory(sum(group.total_byte_size for group in groups), path)
+    files.refuse_beyond_memory(sum(group.total_byte_size for group in groups), path)
 
     def columns(names: list[str] | None) -> Any:
-        with unbroken(path):
+        with files.unbroken(path):
             return file.read(columns=names)
 
     return Arrow(shown(path.name), file.schema_arrow.names, columns, file.schema_arrow.metadata)
@@ -363,8 +351,8 @@ def _open_feather(path: Path) -> Table:
 def _open_arrays(path: Path) -> Table:
     if path.suffix.lower() == ".npy":
         return Arrays(shown(path.name), {"": np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)})
-    named = read_metadata(path).get(CLASS_NAMES) if path.suffix == ".safetensors" else None
-    return Arrays(shown(path.name), read_arrays(path), _header_names(named))
+    named = files.read_metadata(path).get(CLASS_NAMES) if path.suffix == ".safetensors" else None
+    return Arrays(shown(path.name), files.read_arrays(path), _header_names(named))
 
 
 def _open_tensors(path: Path) -> Table:
@@ -445,7 +433,7 @@ def _as_numpy(table: Any, wanted: Mapping[str, Kind], where: str) -> dict[str, A
                 array.cast(pa.list_(array.type.value_type, len(values) // len(array)))  # refuses unlike lengths
                 found[name] = found[name].reshape(len(array), -1)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise InputError(f"{holds}: {reason_of(error)}") from error
+            raise InputError(f"{holds}: {files.reason_of(error)}") from error
     return found
 
 
@@ -478,7 +466,7 @@ def as_arrow(values: Array) -> Any:
 def write_arrow(path: Path, table: Any) -> None:
     """Write an Arrow table in the format of the path's suffix, whole or not at all."""
     suffix = path.suffix.lower()
-    with atomic_write(path) as file:
+    with files.atomic_write(path) as file:
         if suffix == ".parquet":
             pa.parquet.write_table(table, file, write_page_checksum=True)
         elif suffix in (".feather", ".arrow"):
@@ -493,12 +481,14 @@ def write_arrow(path: Path, table: Any) -> None:
 def write_named(path: Path, arrays: Mapping[str, Array], class_names: Sequence[str] | None) -> None:
     """Write arrays by name, and the names of the classes, to ``.npz`` or ``.safetensors``; one array alone to ``.npy``."""
     if path.suffix == ".npy":
-        with atomic_write(path) as file:
+        with files.atomic_write(path) as file:
             np.lib.format.write_array(file, np.ascontiguousarray(arrays[""]), allow_pickle=False)
     elif path.suffix == ".npz":
-        write_arrays(path, {**arrays, **({} if class_names is None else {CLASS_NAMES: np.array(class_names)})})
+        files.write_arrays(path, {**arrays, **({} if class_names is None else {CLASS_NAMES: np.array(class_names)})})
     else:
-        write_arrays(path, arrays, metadata=None if class_names is None else {CLASS_NAMES: json.dumps(class_names)})
+        files.write_arrays(
+            path, arrays, metadata=None if class_names is None else {CLASS_NAMES: json.dumps(class_names)}
+        )
 
 
 READERS: dict[str, Callable[[Path], Table]] = {
