@@ -82,25 +82,15 @@ def test_nothing_partial_is_left_when_writing_fails(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["out.npz"]
 
 
-LINKS = {
-    "same": lambda source: (source, [source]),
-    "dotted": lambda source: (source.parent / "." / source.name, [source]),
-    "symlink": lambda source: ((source.parent / "out.npz"), [source]),
-    "inside a folder": lambda source: (source, [source.parent]),
-}
-
-
-@pytest.mark.parametrize("link", LINKS)
-def test_an_input_is_never_written_by_whatever_name(tmp_path: Path, link: str) -> None:
-    source = tmp_path / "in.npz"
+def test_an_input_is_never_written_by_whatever_name(tmp_path: Path) -> None:
+    source, link = tmp_path / "in.npz", tmp_path / "out.npz"
     source.write_bytes(b"data")
-    (tmp_path / "out.npz").symlink_to(source)
-    output, inputs = LINKS[link](source)
-    with (
-        pytest.raises(InputError, match="output other than the input"),
-        _files.atomic_write(output, inputs=inputs) as file,
-    ):
-        file.write(b"gone")
+    link.symlink_to(source)
+    for output, given in ((source, source), (tmp_path / "." / "in.npz", source), (link, source), (source, tmp_path)):
+        with pytest.raises(InputError, match="output other than the input"):
+            _files.check_target(output, inputs=[given])
+    with pytest.raises(InputError, match="output other than the input"), _files.atomic_write(link, inputs=[source]):
+        raise AssertionError
     assert source.read_bytes() == b"data"
 
 
@@ -177,7 +167,7 @@ def test_writers_take_turns_by_whatever_name(tmp_path: Path) -> None:
     assert file.read_text() == 40 * "x"
 
 
-@pytest.mark.parametrize("path", [None, 3, b"a.npz", [], "", "a\0b.npz"])
+@pytest.mark.parametrize("path", [None, 3, b"a.npz", "", "a\0b.npz"])
 def test_what_is_no_path_is_refused(path: Any) -> None:
     for call in (_files.read_arrays, _files.check_target):
         with pytest.raises(InputError, match="expected path as"):
