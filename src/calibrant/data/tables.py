@@ -416,12 +416,13 @@ def _as_numpy(table: Any, wanted: Mapping[str, Kind], where: str) -> dict[str, A
             if kind == "text" or (kind == "any" and not numeric):
                 text = values.cast(pa.string()).fill_null("") if values.null_count else values
                 text = text if types.is_dictionary(text.type) else text.dictionary_encode()
-                # distinct values are cast to text, not each row; those of a categorical column may be of no row
+                # distinct values are cast to text, not each row
                 distinct, codes = text.dictionary, np.from_dlpack(text.indices)
-                distinct = distinct if types.is_string(distinct.type) else distinct.cast(pa.string())
-                used = np.flatnonzero(np.bincount(codes, minlength=len(distinct)))
-                values_of_text = distinct.to_pylist()
-                texts = Texts([values_of_text[k] for k in used.tolist()], np.searchsorted(used, codes))
+                names = (distinct if types.is_string(distinct.type) else distinct.cast(pa.string())).to_pylist()
+                used = np.flatnonzero(np.bincount(codes, minlength=len(names)))
+                if len(used) < len(names):  # categories of no row
+                    names, codes = [names[k] for k in used.tolist()], np.searchsorted(used, codes)
+                texts = Texts(names, codes)
                 found[name] = texts if kind == "text" else texts.array()
                 continue
             if not types.is_floating(values.type) and not (kind == "any" and types.is_integer(values.type)):
