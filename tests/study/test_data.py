@@ -101,11 +101,9 @@ def test_every_augmented_image_is_a_window_of_the_padded_one_or_its_mirror() -> 
     [
         ({"name": "sst"}, [6920, 872, 1821], 2),
         ({"name": "20news", "vocabulary": 2000, "length": 40}, [11314 - 900, 900, 7532], 20),
-        ({"name": "cifar10"}, [45_000, 5000, 10_000], 10),
     ],
 )
 def test_data_have_their_published_sizes(options: dict[str, Any], sizes: list[int], classes: int, data: Path) -> None:
-    pytest.importorskip("datasets", reason="optional package 'datasets' is not installed")
     fold = load_fold({**options, "folder": str(data / options["name"])})
     assert [len(part) for part in (fold.train, fold.validation, fold.test)] == sizes
     assert fold.test.labels.unique().tolist() == list(range(classes))

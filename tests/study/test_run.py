@@ -28,7 +28,9 @@ from calibrant.study.tables import summarise, verdicts_on
 
 pytestmark = needs("lightning")
 
-ONCE = FOLDS.replace("folds = 2, ", "").replace("epochs = 2", "epochs = 3, checkpoint_every = 1")
+ONCE = (
+    FOLDS.replace("folds = 2, ", "").replace("epochs = 2", "epochs = 3, checkpoint_every = 1").replace("[0, 1]", "[0]")
+)
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +227,7 @@ def test_a_training_that_loses_its_worker_is_tried_again_and_finished_ones_stay(
     together = Store(tmp_path / "together")
     news = list(run_study(study, together, workers=2, accelerator="cpu"))
     assert (tmp_path / "killed").exists()
-    assert sorted({step.done for step in news} - {0}) == [1, 2, 3, 4]
+    assert sorted({step.done for step in news} - {0}) == [1, 2]
     assert any(step.epoch < 3 for step in news), "epochs of workers are reported"
     assert {s.cell.recipe.fingerprint for s in news} == {c.recipe.fingerprint for c in study.cells()}
     for cell, logits in zip(study.cells(), expected, strict=True):
@@ -248,7 +250,7 @@ def test_ray_gives_what_one_process_gives_though_a_worker_is_killed(tmp_path: Pa
     ray.init(num_cpus=2, _node_ip_address="127.0.0.1", runtime_env=paths, **quiet)
     try:
         news = list(run_study_on_ray(study, cluster, accelerator="cpu"))
-        assert [(step.done, step.total) for step in news] == [(n, 4) for n in range(1, 5)]
+        assert [(step.done, step.total) for step in news] == [(1, 2), (2, 2)]
         assert (tmp_path / "killed").exists()
         for cell, logits in zip(study.cells(), expected, strict=True):
             found = cluster.load(cell.recipe)
@@ -268,7 +270,7 @@ def command(path: Path, store: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_a_study_killed_in_the_middle_of_a_run_ends_with_the_same_numbers(tmp_path: Path) -> None:
-    path = write(tmp_path, ONCE.replace("seeds = [0, 1]", "seeds = [0]").replace("epochs = 3", "epochs = 30"))
+    path = write(tmp_path, ONCE.replace("epochs = 3", "epochs = 15"))
     whole, killed = Store(tmp_path / "whole"), Store(tmp_path / "killed")
     process = subprocess.Popen(command(path, killed.root), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while not list(killed.root.rglob("checkpoint.pt")):
@@ -289,11 +291,7 @@ def test_a_study_killed_in_the_middle_of_a_run_ends_with_the_same_numbers(tmp_pa
 @pytest.mark.slow
 def test_two_processes_that_share_each_batch_train_as_one_does(tmp_path: Path) -> None:
     # of 63 rows the last batch is not shared evenly
-    text = (
-        ONCE.replace("train = 40", "train = 63")
-        .replace("seeds = [0, 1]", "seeds = [0]")
-        .replace('"t"', '"A small study"')
-    )
+    text = ONCE.replace("train = 40", "train = 63").replace('"t"', '"A small study"')
     text += 'training = { reduction = "sum", clip = 2.0 }\n'
     one, two = Store(tmp_path / "one"), Store(tmp_path / "two")
     run(load_study(write(tmp_path, text)), one)
