@@ -1,9 +1,7 @@
 """What the tests of studies share: a small study as a file, images as arrays, and texts as the hub has them."""
 
-import tomllib
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from torch import Tensor, nn
 from calibrant.study import train, training
 from calibrant.study.build import make_model
 from calibrant.study.data import load_fold
-from calibrant.study.load import presets
+from calibrant.study.load import SCALES, StudyFile, presets
 from calibrant.study.measures import Run
 from calibrant.study.recipe import Recipe
 from calibrant.study.train import rate_factor
@@ -77,11 +75,7 @@ FOLDS = study_text(
 @cache
 def scales() -> list[tuple[str, str]]:
     """Return every preset with every scale that it has."""
-    texts = {name: files("calibrant.study").joinpath("presets", f"{name}.toml").read_text() for name in presets()}
-    every = ("cpu", "gpu", "paper")
-    return [
-        (name, one) for name, text in texts.items() for one in tomllib.loads(text).get("scales", every) if one in every
-    ]
+    return [(name, scale) for name in presets() for scale in StudyFile.read(name).scales or SCALES]
 
 
 def write(folder: Path, text: str) -> Path:
