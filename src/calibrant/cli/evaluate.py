@@ -83,7 +83,7 @@ def evaluate(
                 batches = reading.batches(source, by=by)
                 rows += _streamed_rows(batches, metrics, fitted, name, source.shown, split or "all", draws=draws)
             continue
-        contents = reading.contents(source, *by, *options.features_of(fitted))
+        contents = reading.contents(source, *by, fitted=[fitted])
         parts = contents.splits if split is None else {split: contents.splits[contents.find(split)]}
         for part, whole in parts.items():
             states: dict[str | None, Any] = {None: whole}
@@ -270,7 +270,7 @@ def compare(reading: options.Reading, a: str, b: str, on: str | None, split: str
             pair = _rows_in_common(sources, reading, split=split, on=on)
         else:
             fitted = [options.read_calibrator(None if name == options.NONE else name) for name in (a, b)]
-            rows = reading.rows(base, split, *(name for one in fitted for name in options.features_of(one)))
+            rows = reading.rows(base, split, fitted=fitted)
             pair = [rows if one is None else rows.calibrated_by(one) for one in fitted]
         found = compare_predictions(*pair)
     if as_json:

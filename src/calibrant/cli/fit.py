@@ -172,6 +172,7 @@ def apply(reading: options.Reading, calibrator: str, output: str, replace: bool)
 
     from calibrant import scale
     from calibrant._files import shown
+    from calibrant.calibrators.groups import feature_names
     from calibrant.data.io import CALIBRATED, calibrated_columns, read_contents
     from calibrant.data.tables import Arrays, open_table
 
@@ -186,7 +187,7 @@ def apply(reading: options.Reading, calibrator: str, output: str, replace: bool)
                     f"the output for {source.shown} is a {suffix} file; name an output that ends in {suffix}"
                 )
             table = open_table(source.path)
-            features = () if reading.multilabel else options.features_of(fitted)
+            features = () if reading.multilabel else feature_names(fitted)
             mapped = dataclasses.replace(reading, features=features)
             found = read_contents(table, mapped, labelled=False)
             prefix = "" if replace or isinstance(table, Arrays) else CALIBRATED

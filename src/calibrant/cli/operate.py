@@ -73,7 +73,7 @@ def check(
 
     fitted = options.read_calibrator(calibrator)
     before = None if baseline is None else reading.rows(reading.source(baseline), split)
-    rows = reading.rows(source, split, *by, *options.features_of(fitted))
+    rows = reading.rows(source, split, *by, fitted=[fitted])
     data = rows if fitted is None else rows.calibrated_by(fitted)
     with working(f"checking {source.shown}"):
         found = check_limits(data, **limits, baseline=before, features=by)
@@ -124,7 +124,7 @@ def watch(
     with one_writer(state):
         monitor = Monitor.load(state) if state.exists() else None
         if reference is not None:
-            rows = reading.rows(reading.source(reference), "val", *options.features_of(fitted))
+            rows = reading.rows(reading.source(reference), "val", fitted=[fitted])
             try:
                 made = Monitor(rows if fitted is None else rows.calibrated_by(fitted))
             except LeakError:  # the calibrator was fitted on these rows, so use them out of fold
@@ -138,7 +138,7 @@ def watch(
             raise InputError(f"{shown(state)} does not exist; start it with --reference FILE")
         names: tuple[str, ...] = ()
         for source in sources:
-            rows = reading.rows(source, split, *options.features_of(fitted))
+            rows = reading.rows(source, split, fitted=[fitted])
             monitor.update(rows if fitted is None else rows.calibrated_by(fitted))
             names = rows.class_names or names
         monitor.save(state)

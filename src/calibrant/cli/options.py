@@ -144,10 +144,21 @@ class Reading(Mapped):
             raise InputError(f"{found[0].shown} and --example are two inputs; leave one out")
         return found[0]
 
-    def contents(self, source: Source, *features: str) -> Contents:
-        """Return the labelled rows of every split of a file, and print notes on how they were read to stderr."""
+    def contents(self, source: Source, *features: str, fitted: Sequence[Any] = ()) -> Contents:
+        """Return the labelled rows of every split of a file, and print notes on how they were read to stderr.
+
+        Args:
+            source: The file.
+            features: Further columns to read.
+            fitted: Calibrators, or None, that will be applied to the rows; the columns that they use are read as well.
+        """
         from calibrant.data.io import read_contents
 
+        for calibrator in fitted:
+            if calibrator is not None:
+                from calibrant.calibrators.groups import feature_names  # not before, because it imports all calibrators
+
+                features += tuple(feature_names(calibrator))
         with working(f"reading {source.shown}"):
             mapped = replace(self, features=() if self.multilabel else tuple(dict.fromkeys(features)))
             found = read_contents(source.path, mapped, labelled=True)
@@ -155,9 +166,9 @@ class Reading(Mapped):
             say("note", f"{source.shown}: {note}")
         return found
 
-    def rows(self, source: Source, split: str, *features: str) -> Any:
+    def rows(self, source: Source, split: str, *features: str, fitted: Sequence[Any] = ()) -> Any:
         """Return the predictions of one split of a file, or all predictions if the file has no splits."""
-        found = self.contents(source, *features)
+        found = self.contents(source, *features, fitted=fitted)
         return found.splits[found.find(split)]
 
     def is_streamed(self, source: Source) -> bool:
@@ -226,15 +237,6 @@ def make_calibrator(name: str, *, features: Sequence[str] = ()) -> Calibrator:
         return make(None if features == ["all"] else features) if features else make()  # type: ignore[no-any-return]
     except (TypeError, InputError) as error:  # an argument without a default, which no option sets
         raise InputError(f"{method} needs arguments ({error}); construct and save it in Python") from error
-
-
-def features_of(calibrator: Any) -> list[str]:
-    """Return the names of the features that a calibrator uses; empty for None, without importing the calibrators."""
-    if calibrator is None:
-        return []
-    from calibrant.calibrators.groups import feature_names
-
-    return feature_names(calibrator)
 
 
 def check_output(path: str | Path, *, inputs: Sequence[Any] = (), suffixes: Sequence[str] = (), what: str = "") -> None:

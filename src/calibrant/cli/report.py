@@ -71,7 +71,7 @@ def report(
     models: list[Any] = []
     for source in sources:
         with working(f"calibrating {source.shown}"):
-            contents = reading.contents(source, *(columns or ()), *options.features_of(saved))
+            contents = reading.contents(source, *(columns or ()), fitted=[saved])
             before, others = _rows_to_show_and_fit(source, contents, split, fit_split, method, saved, notes)
             fitted = saved if saved is not None or others is None else _fitted(others, method, columns)
             names = None if multilabel else before.class_names
