@@ -37,6 +37,7 @@ RANGES: dict[str, tuple[Callable[[Any], Any], list[Any], list[Any]]] = {
     "TemperatureScaling prior > 0": (lambda x: calibrators.TemperatureScaling(prior=x), [0.0], [1e-9]),
     "VectorScaling ridge ≥ 0": (lambda x: calibrators.VectorScaling(ridge=x), [-1e-9], [0.0]),
     "bins ≥ 1": (binning.EqualWidth, [0, 1.5, NAN], [1]),
+    "ECE bins ≥ 1": (metrics.ECE, [0, 1.5, True, "15"], [1]),
     "Entropy where": (metrics.Entropy, ["right"], ["all", "correct", "wrong"]),
     "FocalLoss γ ≥ 0": (losses.FocalLoss, [-1e-9, NAN, math.inf, None, "2"], [0.0]),
     "InverseFocalLoss γ ≥ 0": (losses.InverseFocalLoss, [-1e-9], [0.0]),
