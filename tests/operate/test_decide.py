@@ -30,7 +30,8 @@ def test_each_row_has_the_action_of_least_expected_cost() -> None:
     expected = (data.probs[:, :, None] * costs).sum(dim=1)
     rule = thresholds(costs)
     assert torch.equal(rule.decide(data), expected.argmin(dim=1))
-    assert rule.foreseen_cost(data) == pytest.approx(float(expected.amin(dim=1).mean()))
+    unlabelled = Predictions.from_logits(data.logits)
+    assert rule.foreseen_cost(unlabelled) == pytest.approx(float(expected.amin(dim=1).mean()))
     with pytest.raises(InputError, match="two classes and two actions"):
         _ = rule.threshold
 
