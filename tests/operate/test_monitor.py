@@ -15,7 +15,7 @@ from calibrant._core.config import renewed
 from calibrant.calibrators import Calibrator, Chain, IsotonicCalibration, MatrixScaling, PriorShift, TemperatureScaling
 from calibrant.errors import CalibrantError, InputError, NotFittedError
 from calibrant.operate import Monitor
-from calibrant.operate.evidence import Curves, since_change
+from calibrant.operate.monitor import Curves, since_change
 
 
 def three(rows: int, *, seed: int, sharp: float = 1.0, bias: float = 0.0, scale: float = 2.0) -> Predictions:
