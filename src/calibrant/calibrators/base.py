@@ -104,7 +104,7 @@ class Learned(nn.Module, ABC):
         """Return calibrated probabilities (N, K) as a float64 NumPy array; several labels per row have separate probabilities.
 
         Args:
-            logits: An array, a list or a tensor of logits, (N, K) or (K,) for one row, with the K of the fit.
+            logits: An array, a list or a tensor of logits, (N, K), (N, K, d1, …) or (K,) for one row, with the K of the fit.
             features: Named columns (N,), for a calibrator with ``needs_features``; None for any other.
 
         Raises:
@@ -114,7 +114,7 @@ class Learned(nn.Module, ABC):
         """
         rows = torch.atleast_2d(as_tensor(logits, name="logits")).to(self.classes.device, torch.float64)
         if not self.multi_label:  # whose logits may be +inf or −inf
-            check_logits(rows, unchecked_kind=True)
+            check_logits(rows.movedim(1, -1).flatten(0, -2), unchecked_kind=True)
         with torch.no_grad():
             calibrated = self(rows) if features is None else self(rows, features)
             probabilities = torch.sigmoid(calibrated) if self.multi_label else torch.softmax(calibrated, dim=1)
