@@ -168,7 +168,7 @@ class AutoCalibrator(Calibrator):
         found = zip(self.members, losses, errors, weights, strict=True)
         trials = tuple(Trial(_name(m), loss, losses[0] - loss, error, weight) for m, loss, error, weight in found)
         rows, wrong, folds = self.counts.tolist()
-        return Evidence(int(rows), wrong, int(folds), trials, _verdict(trials, wrong))
+        return Evidence(int(rows), wrong, int(folds), trials, _describe_choice(trials, wrong))
 
     def learned(self) -> str:
         """Return the calibrators in use with their weights, for the repr."""
@@ -389,7 +389,7 @@ def _name(member: Calibrator, *, settings: bool = True) -> str:
     return f"{type(member).__name__}({shown(member)})" if settings else type(member).__name__
 
 
-def _verdict(trials: Sequence[Trial], wrong: float) -> str:
+def _describe_choice(trials: Sequence[Trial], wrong: float) -> str:
     if wrong < MIN_ERRORS:
         return f"abstained: {wrong:g} wrong rows are too few to learn from (at least {MIN_ERRORS})"
     if trials[0].weight == 1:

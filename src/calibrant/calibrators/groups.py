@@ -91,7 +91,7 @@ def _column(features: Features, name: str, rows: int) -> Column:
     return check_column(features[name], name=f"the feature {name!r}", rows=rows)
 
 
-def _losses(theta: Tensor, x: Tensor, design: Tensor, labels: Tensor, directions: Tensor) -> Tensor:
+def _losses_at(theta: Tensor, x: Tensor, design: Tensor, labels: Tensor, directions: Tensor) -> Tensor:
     """Return the log-loss (n,) at slopes and biases θ (F, 1 + B), the biases along directions (B, K)."""
     own = design @ theta
     log_p = torch.log_softmax(own[:, :1] * x + own[:, 1:] @ directions, dim=1)
@@ -116,7 +116,7 @@ def _fit_table(
 
     def loss(theta: Tensor) -> Tensor:
         table = theta.view_as(centre)
-        return (weights @ _losses(table, *rows) + (ridge * (table - centre).square()).sum()) / weights.sum()
+        return (weights @ _losses_at(table, *rows) + (ridge * (table - centre).square()).sum()) / weights.sum()
 
     theta, gradient = convex_fit(loss, start.reshape(-1), tolerance=tolerance)
     return theta.view_as(centre), gradient
@@ -269,7 +269,7 @@ class GroupScaling(_ByDesign):
         batch, classes, device = rows.gathered(why="GroupScaling"), rows.classes, rows.device
         check_label_logits(batch)
         names = self.columns or tuple(batch.features)
-        self._know({name: np.unique(_categories(batch.features, name, len(batch))).tolist() for name in names})
+        self._know({name: np.unique(_entries_as_text(batch.features, name, len(batch))).tolist() for name in names})
         biased = classes <= _MOST_BIASES
         parameters = (1 + len(self.groups)) * (1 + classes * biased)
         if parameters > _MOST_PARAMETERS:
@@ -296,10 +296,10 @@ class GroupScaling(_ByDesign):
         for k in range(5):
             out, rest = fold == k, fold != k
             held, fitting = ((*(one[rows] for one in columns), directions) for rows in (out, rest))
-            plain, theta = _losses(centre, *held), centre
+            plain, theta = _losses_at(centre, *held), centre
             for at, strength in enumerate(_STRENGTHS):  # from the strongest, which lies near the start
                 theta, _ = _fit_table(fitting, weights[rest], strength, centre, theta, tolerance=1e-6)
-                gains[at, out] = plain - _losses(theta, *held)
+                gains[at, out] = plain - _losses_at(theta, *held)
         sums, mass = gains @ weights, weights.sum()
         best = int(sums.argmax())
         error = (weights @ (gains[best] - sums[best] / mass).square()).sqrt()
@@ -309,7 +309,7 @@ class GroupScaling(_ByDesign):
         """Return the index (n, C) of each row's category in each column; a new category has the number of known ones."""
         codes = []
         for name, values in self._known.items():
-            entries, known = _categories(features, name, rows), np.asarray(values)
+            entries, known = _entries_as_text(features, name, rows), np.asarray(values)
             at = np.searchsorted(known, entries).clip(max=len(known) - 1)
             codes.append(torch.from_numpy(np.where(known[at] == entries, at, len(known))))
         return torch.stack(codes, dim=1) if codes else torch.empty(rows, 0, dtype=torch.int64, device="cpu")
@@ -320,7 +320,7 @@ class GroupScaling(_ByDesign):
         return torch.cat([torch.ones(rows, 1, device="cpu"), *members], dim=1).double()
 
 
-def _categories(features: Features, name: str, rows: int) -> np.ndarray:
+def _entries_as_text(features: Features, name: str, rows: int) -> np.ndarray:
     """Return the entries (N,) as text; numbers must be whole."""
     column = _column(features, name, rows)
     if not isinstance(column, Tensor):
