@@ -9,7 +9,7 @@ import torch
 from calibrant._core.check import refuse
 from calibrant.data.checks import check_costs, require_predictions
 from calibrant.data.predictions import Predictions
-from calibrant.statistics.means import Interval, mean_interval
+from calibrant.statistics.means import Interval, mean_interval, skewed_p
 from calibrant.statistics.paired import paired_test
 
 _ROUNDING = 1e-13  # of the largest cost, by which Σ_k p_k c may miss c
@@ -51,7 +51,7 @@ def cost_calibration(
 
     The decision a_i = argmin_a Σ_k p_ik C_ka has the predicted cost f_i and the actual cost C_{y_i a_i}. If the probabilities are
     calibrated, the differences have mean 0 and the known variance Σ_k p_ik (C_{k a_i} − f_i)²; p also accounts for their skewness
-    (Edgeworth's first term). The Kuiper statistic is the range of the cumulative differences in order of the predicted cost,
+    (Cornish & Fisher). The Kuiper statistic is the range of the cumulative differences in order of the predicted cost,
     compared with the range of a Brownian motion (Feller 1951). It finds gaps that cancel on average. With groups the difference is
     tested over groups, and there is no Kuiper test.
 
@@ -105,23 +105,12 @@ def cost_calibration(
     path = torch.cat([gap.new_zeros(1), steps.cumsum(0)])
     spread = float(path.max() - path.min())
     if data.groups is None:
-        tested = _edgeworth(total, variance, third)
+        tested = skewed_p(total / math.sqrt(variance), third / variance**1.5) if variance > 0 else float(total == 0)
         ranged = range_tail(spread / math.sqrt(variance)) if variance > 0 else 1.0
     else:
         tested, ranged = paired_test(gap, groups=data.groups, weight=data.weights).p_value, None
     mean = float(weight @ foreseen) / mass
     return CostCalibration(mean, mean + total / mass, interval, tested, spread / mass, ranged)
-
-
-def _edgeworth(total: float, variance: float, third: float) -> float:
-    """Return the two-sided p of a sum with this variance and third moment: P(Z ≤ z) = Φ(z) − γ (z² − 1) φ(z) / 6."""
-    if total == 0 or variance <= 0:
-        return float(total == 0)
-    z, skewness = total / math.sqrt(variance), third / math.pow(variance, 1.5)
-    normal = 0.5 * math.erfc(-z / math.sqrt(2))
-    below = normal - skewness * (z * z - 1) * math.exp(-z * z / 2) / math.sqrt(2 * math.pi) / 6
-    below = below if 0 < below < 1 else normal  # far out the expansion says nothing
-    return min(1.0, 2 * min(below, 0.5 * math.erfc(z / math.sqrt(2)) if below == normal else 1 - below))
 
 
 def range_tail(ratio: float) -> float:

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant._core.check import refuse, shown
+from calibrant._core.check import refuse
 from calibrant.binning import EqualMass
 from calibrant.data.checks import Data
 from calibrant.data.record import Column, check_column
@@ -50,8 +50,6 @@ def groups_of(columns: Mapping[str, Column], *, depth: int, bins: int) -> list[t
 def feature_columns(data: Data, features: Sequence[str] | Mapping[str, Any] | None) -> dict[str, Column]:
     """Return the columns that ``features`` names or contains; None means all columns of ``data``."""
     own = dict(data.features or {})
-    if isinstance(features, str):
-        raise refuse("features as names or a dict of columns", shown(features), 'write ["region", "age"]')
     if isinstance(features, Mapping):
         found = {
             str(name): check_column(values, name=f"the feature {name!r}", rows=len(data))

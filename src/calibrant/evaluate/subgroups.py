@@ -20,7 +20,7 @@ from calibrant.data.record import taken
 from calibrant.evaluate.partitions import Names, feature_columns, groups_of
 from calibrant.metrics import ECE
 from calibrant.statistics.design import Design, require_groups
-from calibrant.statistics.means import skewed_ends
+from calibrant.statistics.means import skewed_ends, skewed_p
 from calibrant.statistics.paired import holm, shown_p
 
 # Largest skewness times quantile that the interval of a gap is corrected for: Hall's transformation of a larger one makes the
@@ -257,7 +257,7 @@ def _is_testable(pairs: Pairs) -> bool:
 
 def _with_test(row: Subgroup, pairs: Pairs, *, count: int, level: float) -> Subgroup:
     """Return the figures with the two tests of the rows, one of ``count`` such groups, and the intervals of the gap."""
-    from scipy.special import chdtrc, fdtrc, ndtr, ndtri, stdtr, stdtrit
+    from scipy.special import chdtrc, fdtrc, ndtri, stdtr, stdtrit
 
     design = Design.of(pairs.p, groups=pairs.groups, weight=pairs.weights)
     share, p, residual = design.share.numpy(), pairs.p.numpy(), (pairs.p - pairs.y).numpy()
@@ -278,11 +278,8 @@ def _with_test(row: Subgroup, pairs: Pairs, *, count: int, level: float) -> Subg
     gaps, noises, fourth = (np.bincount(cell[uncertain], one[uncertain]) for one in values)
     k = len(gaps)
     if pairs.groups is None:
-        z = row.gap / math.sqrt(noise)
         # of p − y: the third central moment of a Bernoulli outcome is p (1 − p) (1 − 2p)
-        skew = -float((share * expected * (1 - 2 * p)).sum()) / noise**1.5
-        bent = z - skew * (min(abs(z), 3.0) ** 2 - 1) / 6  # beyond 3 the expansion is not monotone for every skewness
-        by_gap = float(2 * ndtr(-max(math.copysign(1, z) * bent, 0.0)))
+        by_gap = skewed_p(row.gap / math.sqrt(noise), -float((share * expected * (1 - 2 * p)).sum()) / noise**1.5)
         # Σ z² over the cells has the mean k and the variance Σ (2 + κ), with the kurtosis κ: compared with the χ² of these moments
         degrees = 2 * k**2 / (2 + fourth / noises**2).sum()
         by_shape = float(chdtrc(degrees, (gaps**2 / noises).sum() * degrees / k))
