@@ -161,6 +161,15 @@ def test_a_bin_without_its_rare_event_is_no_error() -> None:
         assert (found.low > 0) == (error > 0)
 
 
+def test_rounding_hides_no_bin_of_two_events() -> None:
+    ends = []
+    for rows in (48, 49, 50):  # 49 · (2 / 49) is less than 2 by rounding
+        y = (torch.arange(rows) < 2).double()
+        table = BinTable.from_pairs(torch.zeros(rows, dtype=torch.int64), torch.full((rows,), 0.2), y, bins=1)
+        ends.append(error_interval(table, 0.0).high)
+    assert ends == sorted(ends, reverse=True)
+
+
 @pytest.mark.parametrize(("rows", "classes", "sharpness"), [(300, 3, 3.0), (1000, 10, 2.0)])
 def test_limits_without_draws_are_those_of_many_draws(rows: int, classes: int, sharpness: float) -> None:
     generator = torch.Generator().manual_seed(1)
