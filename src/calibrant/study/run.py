@@ -53,8 +53,7 @@ def run_study(study: Study, store: Store, *, workers: int = 1, accelerator: str 
         accelerator: Lightning Fabric's accelerator.
 
     Raises:
-        FitError: If a training diverges, its process dies three times, or one training alone does not fit in its device's
-            memory. Several that do not fit together are run half as many at a time, with a warning.
+        FitError: If a training diverges or does not fit in its device's memory, or if processes die three times in a row.
         FileFormatError: If the disk has too little room for a training's files.
         InputError: If there are several workers and a training uses several devices.
     """
