@@ -117,13 +117,13 @@ def slope_sums(rows: AffineRows, theta: Tensor, curvature: str) -> tuple[Tensor,
     gradient = torch.cat([(residual * x).sum()[None], residual.sum(dim=1)])
     if not curvature:
         return loss, gradient
-    if curvature == "blocks":
-        spread = rows.weight * p * (1 - p)
-        return loss, gradient, torch.cat([(spread * x * x).sum()[None], spread.sum(dim=1)]).view(-1, 1, 1)
-    hessian = theta.new_empty(len(theta), len(theta))
-    weighted, off = p * rows.weight, x - (p * x).sum(dim=0)
     # covariance under p of x and of the class's indicator
-    hessian[0, 0] = (weighted * off * off).sum()
+    weighted, off = p * rows.weight, x - (p * x).sum(dim=0)
+    variance = (weighted * off * off).sum()
+    if curvature == "blocks":
+        return loss, gradient, torch.cat([variance[None], (weighted * (1 - p)).sum(dim=1)]).view(-1, 1, 1)
+    hessian = theta.new_empty(len(theta), len(theta))
+    hessian[0, 0] = variance
     hessian[0, 1:] = hessian[1:, 0] = (weighted * off).sum(dim=1)
     hessian[1:, 1:] = torch.diag(weighted.sum(dim=1)) - weighted @ p.T
     return loss, gradient, hessian
