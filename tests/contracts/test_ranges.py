@@ -60,6 +60,7 @@ RANGES: dict[str, tuple[Callable[[Any], Any], list[Any], list[Any]]] = {
     "FocalScore γ > −1": (scores.FocalScore, [-1.0], [-0.999]),
     "InverseFocalScore γ ≥ 0": (scores.InverseFocalScore, [-1e-9], [0.0]),
     "focal_map γ > −1": (lambda x: theory.focal_map(ROWS, x), [-1.0], [-0.999]),
+    "focal_map logits (…, K)": (lambda z: theory.focal_map(z, 1.0), [ROWS[0, 0], ROWS[:, :1]], [ROWS[0], ROWS]),
     "scaling_change t ≥ 1": (lambda x: theory.scaling_change(ROWS, x), [0.999], [1.0]),
     "entropy_bound γ ≥ 0": (lambda x: theory.entropy_bound(ROWS, torch.tensor([0]), x), [-1e-9], [0.0]),
     "focal_curvature γ ≥ 0": (lambda x: theory.focal_curvature(torch.tensor([0.5]), x), [-1e-9], [0.0]),
