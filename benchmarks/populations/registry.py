@@ -397,13 +397,13 @@ def _absent() -> Iterator[Population]:
     third = thirty.truth * (np.arange(30) % 3 > 0)
     yield replace(thirty, name="ten of thirty classes never occur", truth=third / third.sum(axis=1, keepdims=True))
     sure = base.truth.copy()
-    sure[:, 5] = 0
+    sure[:, 5] = 1e-6
     sure /= sure.sum(axis=1, keepdims=True)
     p = np.concatenate([sure, np.tile([0.02, 0.02, 0.02, 0.02, 0.02, 0.9], (20, 1))])
     truth = np.concatenate([sure, np.tile([0.5, 0.2, 0.1, 0.1, 0.1, 0.0], (20, 1))])
     yield Population(
         "a class that never occurs, certain in 5 %",
-        p.clip(1e-6),
+        p,
         truth,
         np.append(np.full(400, 0.95 / 400), np.full(20, 0.05 / 20)),
     )
