@@ -20,7 +20,7 @@ from calibrant.calibrators import (
     TemperatureScaling,
 )
 from calibrant.calibrators.auto import mixing_weights
-from calibrant.calibrators.folds import fold_by_scores
+from calibrant.calibrators.folds import fold_by_scores, hash_rows
 from calibrant.errors import FitError, InputError
 from calibrant.rows import Batch
 
@@ -119,6 +119,8 @@ def test_folds_follow_scores_and_groups() -> None:
     fold = fold_by_scores(Batch(z, y), 5)
     order = torch.randperm(200, generator=torch.Generator().manual_seed(3))
     assert torch.equal(fold_by_scores(Batch(z[order], y[order]), 5), fold[order])
+    flat, signed = torch.zeros(3, 2), torch.tensor([[0.0, -0.0], [-0.0, 0.0], [-0.0, -0.0]])
+    assert torch.equal(hash_rows(flat), hash_rows(signed))
     assert torch.equal(fold_by_scores(Batch(torch.cat([z, z]), torch.cat([y, y])), 5), torch.cat([fold, fold]))
     assert torch.equal(fold, fold_by_scores(Batch(z, (y + 1) % 4), 5))
     count = torch.bincount(fold, minlength=5)
