@@ -139,7 +139,9 @@ def test_groups_of_which_one_has_all_weight_are_refused(metric: Any, rest: float
     weight[0] = 1
     z, y = drawn(300, 3)
     data = Predictions.from_logits(z, y, groups=np.arange(300) // 10, weights=weight)
-    with pytest.raises(NoIntervalError, match=r"at least 10 groups .* 30 that are worth 1\.0 groups of equal size"):
+    with pytest.raises(
+        NoIntervalError, match=r"at least 10 groups .* 30 groups, which are worth 1\.0 groups of equal size"
+    ):
         interval(metric, data)
 
 

@@ -1,6 +1,6 @@
 """Uncertainty of metrics: intervals, null distributions under calibration, and paired tests of two models.
 
-These functions receive a metric as an argument, and do not import the metrics.
+The functions take a metric as an argument, so this package does not import ``calibrant.metrics``.
 """
 
 from calibrant.statistics.binned import consistency_bars

@@ -1,7 +1,7 @@
-"""The confidence interval of a metric, its distribution if the probabilities are calibrated, and the bootstrap of a mean.
+"""Confidence intervals of metrics, their distribution for a calibrated model, and the bootstrap of a mean.
 
-Each metric computes its own interval and null distribution: a mean over rows with ``losses`` and ``means``, a binned error with
-``binned``, any other metric from simulated labels.
+Each metric computes its own interval and null distribution. A mean over rows uses ``losses`` and ``means``, a binned error
+uses ``binned``, and any other metric uses simulated labels.
 """
 
 from dataclasses import replace
@@ -21,12 +21,12 @@ from calibrant.statistics.means import Interval
 
 
 def interval(metric: Any, predictions: Data, *, level: float = 0.95) -> Interval:
-    """Return the metric's confidence interval, or raise if no method is known to have the nominal coverage.
+    """Return the metric's confidence interval, or raise an error if no method is known to have the nominal coverage.
 
     Args:
-        metric: Any metric. The method is the metric's own if it has one (binned errors), Wilson's score interval for a
-            proportion of rows (accuracy), and Student's t corrected for skewness for any other mean over rows.
-        predictions: The data; if they have ``groups``, the groups are the independent units.
+        metric: Any metric. A binned error has its own method. A proportion of rows (accuracy) has Wilson's score interval,
+            and any other mean over rows has Student's t interval, corrected for skewness.
+        predictions: The data. If they have ``groups``, the groups are the independent units.
         level: Nominal coverage in (0, 1).
 
     Returns:
@@ -52,9 +52,9 @@ def interval(metric: Any, predictions: Data, *, level: float = 0.95) -> Interval
 def null_band(metric: Any, predictions: Data, *, draws: int = 1000, seed: int = 0, level: float = 0.95) -> Interval:
     """Return the mean and the central range that ``metric`` would have if the predicted probabilities were calibrated.
 
-    A value inside the band does not reject calibration. Of independent rows, the bands of ``ECE``, ``TopLabelECE`` and
-    ``ClasswiseECE`` do not depend on ``draws`` and ``seed``. With ``groups``, the sums of the bins are simulated with the
-    covariance of whole groups.
+    A value inside the band does not reject calibration. For independent rows, the bands of ``ECE``, ``TopLabelECE`` and
+    ``ClasswiseECE`` do not depend on ``draws`` and ``seed``. With ``groups``, the sums of each bin are simulated with the
+    covariance between whole groups.
 
     Args:
         metric: Any metric.
@@ -64,11 +64,11 @@ def null_band(metric: Any, predictions: Data, *, draws: int = 1000, seed: int = 
         level: The fraction of values inside the band, in (0, 1).
 
     Returns:
-        An interval: ``estimate`` is the mean for a calibrated model, and ``high`` the limit that a fraction (1 + level) / 2 of
-        calibrated models stays below, by default 97.5 %.
+        An interval. Its ``estimate`` is the mean for a calibrated model, and its ``high`` end is the value that a fraction
+        (1 + level) / 2 of calibrated models stay below, 97.5 % by default.
 
     Raises:
-        NoIntervalError: For grouped rows, if there are fewer than ten groups or the metric is not binned.
+        NoIntervalError: If the rows have groups, and there are fewer than ten or the metric is not binned.
 
     Examples:
         >>> from calibrant import Predictions
@@ -87,7 +87,7 @@ def null_band(metric: Any, predictions: Data, *, draws: int = 1000, seed: int = 
 
 
 def _checked(metric: Any, predictions: Data, *, level: float, draws: int = 1) -> Any:
-    """Return the rows of positive weight that ``metric`` can measure."""
+    """Check the arguments, and return the rows of positive weight in the form that ``metric`` measures."""
     if isinstance(metric, type) or not hasattr(metric, "null_band"):
         raise refuse("a metric such as ECE()", shown(metric), "pass a metric object")
     if not 0 < level < 1 or draws < 1:
@@ -96,7 +96,7 @@ def _checked(metric: Any, predictions: Data, *, level: float, draws: int = 1) ->
 
 
 def band_of(values: Tensor, *, level: float) -> Interval:
-    """Return the mean and the central range of simulated values (draws,)."""
+    """Return the mean and the central range of the simulated ``values`` (draws,)."""
     found = values.cpu().double().numpy()
     low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2]).tolist()
     return Interval(float(found.mean()), low, high, level, f"outcomes drawn from the probabilities, {len(found)} draws")
@@ -107,7 +107,7 @@ def redraw(predictions: Data, *, generator: torch.Generator) -> Data:
 
     Args:
         predictions: Predictions over all classes, or pairs.
-        generator: The random generator.
+        generator: The random number generator.
     """
     if isinstance(predictions, Pairs):
         happened = torch.rand(len(predictions), dtype=torch.float64, generator=generator) < predictions.p.cpu()
@@ -131,12 +131,15 @@ def bootstrap(metric: Any, predictions: Data, *, draws: int = 1000, seed: int = 
         metric: A metric with ``rows``, such as ``Accuracy()``, ``NLL()`` or ``Brier()``.
         predictions: The data; with ``groups``, whole groups are resampled.
         draws: Number of resamples, ≥ 1.
-        seed: Seed of the simulation; the same seed gives the same interval.
-        level: Nominal coverage.
+        seed: Seed of the resampling; the same seed gives the same interval.
+        level: Nominal coverage in (0, 1).
+
+    Returns:
+        The estimate with both ends of its interval.
 
     Raises:
-        NoIntervalError: If the metric is not a mean over rows (a bootstrap interval of the ECE of a calibrated model almost
-            never contains the true value 0), its value is infinite, or there is only one row or group.
+        NoIntervalError: If the metric is not a mean over rows (for a calibrated model, a bootstrap interval of the ECE
+            almost never contains the true value 0), if its value is infinite, or if there is only one row or group.
 
     Examples:
         >>> from calibrant import Predictions
@@ -163,7 +166,7 @@ def bootstrap(metric: Any, predictions: Data, *, draws: int = 1000, seed: int = 
         raise NoIntervalError("at least two rows, or groups of rows, to resample", "one", "measure on more data")
     rng, drawn = np.random.default_rng(seed), np.empty(draws)
     for draw in range(draws):
-        times = np.bincount(rng.integers(units, size=units, dtype=np.uint32), minlength=units)  # each unit is drawn
+        times = np.bincount(rng.integers(units, size=units, dtype=np.uint32), minlength=units)  # draws of each unit
         total, mass = sums @ times
         drawn[draw] = total / mass
     low, high = estimate + np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])

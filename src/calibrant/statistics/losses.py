@@ -1,17 +1,19 @@
-"""Intervals of mean losses: Student's t corrected for skewness, and where few wrong decisions decide, what the probabilities allow.
+"""Intervals of mean losses: Student's t corrected for skewness, or bounds from the probabilities if few decisions are wrong.
 
-A row's loss is the least that any label would give it, a, and an excess e ≥ 0 that only an unlikely label brings. With shares v_i
-of the mass the mean is Σ v a + Σ v e, of which the first part is close to normal. The second is a sum over few events of sizes
-v_i e_i, and Student's t is far off: the data do not show how large the next event would have been, but the probabilities say how
-large it can be.
+A row's loss is the sum of a, the smallest loss that any label would give, and an excess e ≥ 0 that only an unlikely label
+causes. With shares v_i of the mass, the mean loss is Σ v a + Σ v e. The first part is close to normal. The second is a sum
+over few events of sizes v_i e_i, for which Student's t is far off: the data do not show how large the next event would
+have been, but the probabilities show how large it can be.
 
-*Enough information.* (Σ v e)² / Σ v² e² is the number of equal events that would vary as much as those seen. The sum below it is at
-least that expected from the probabilities, since events of a size that was not seen decide the variance too, and must not be less
-than the square of the largest possible event. Whether an interval is offered does not depend on this, only its method.
+*Enough information.* (Σ v e)² / Σ v² e² is the number of equal events that would vary as much as those seen. Its
+denominator is at least the sum expected from the probabilities, since events of sizes that were not seen contribute to the
+variance too. The denominator must not be less than the square of the largest possible event. These conditions decide only
+which method is used, not whether an interval is returned.
 
-*Bounds.* Events of equal size are a binomial count of x = (Σ v e)² / Σ v² e² among N rows, with Clopper and Pearson's bounds. For the
-upper one an event of the largest possible size is added to both sums, which is theirs for equal sizes and conservative for others
-(Fay and Feuer's bound of a weighted sum of Poisson counts, here with the beta quantiles of binomial ones).
+*Bounds.* If all events had equal size, they would be a binomial count of x = (Σ v e)² / Σ v² e² among N rows, with Clopper
+and Pearson's bounds. For the upper bound, an event of the largest possible size is added to both sums. The result is
+Clopper and Pearson's bound for equal sizes and is conservative for other sizes (Fay and Feuer's bound for a weighted sum of
+Poisson counts, here with the beta quantiles of binomial counts).
 """
 
 import math
@@ -37,22 +39,24 @@ from calibrant.statistics.means import (
     student_quantile,
 )
 
-# Effective number of events from which Student's t holds for a mean loss; with fewer it is bounded by its range.
+# Effective number of events from which Student's t is used for a mean loss; with fewer, the range of the loss gives the bounds.
 ENOUGH = 20
-# Standard errors of a mean loss's variance by which what the probabilities foresee can raise it: with two the upper end of the
-# populations with the longest tails misses in 2.7 to 2.9 % instead of 4.3 to 5.4, with one in 3.2 to 3.9.
+# The probabilities may raise the variance of a mean loss by at most this many standard errors of the variance. For the populations
+# with the longest tails, the upper end misses 2.7 to 2.9 % of samples with two, 3.2 to 3.9 % with one, and 4.3 to 5.4 % with none.
 UNSEEN = 2.0
-_ROUNDING = 1e-12  # of a mean loss, below which its excess is none
+_ROUNDING = 1e-12  # an excess below this fraction of the mean loss is rounding
 
 
 class Excess(NamedTuple):
-    """What a loss can be in each row, whatever its label.
+    """The values that a loss can take in each row, over all possible labels.
+
+    The excess of a label is its loss minus the smallest loss of the row.
 
     Args:
-        least: (N,) its smallest value over the labels, ≥ 0.
-        mean: (N,) how much larger it is on average, by the row's probabilities.
-        square: (N,) the mean square of how much larger it is, by the row's probabilities.
-        most: (N,) the largest that it can be; infinite where a label has probability 0.
+        least: (N,) smallest loss over the labels, ≥ 0.
+        mean: (N,) mean excess under the row's probabilities.
+        square: (N,) mean squared excess under the row's probabilities.
+        most: (N,) largest excess; infinite where a label has probability 0.
     """
 
     least: Tensor
@@ -63,15 +67,16 @@ class Excess(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class MeanSums:
-    """The moments of a mean over independent rows, from which its value and interval are computed; they can be added.
+    """The moments of a mean over independent rows, which give its value and its interval; two of them can be added.
 
     Args:
         rows: Moments of the rows.
         least: Moments of the smallest values that the rows could have; None if the metric does not know them.
-        excess: (2,) Σ w² e² of the excess e beyond these, and the same as expected from the probabilities.
-        foreseen: (3,) Σ v, and Σ v x and Σ v x² as expected from the probabilities, with v = w².
+        excess: (2,) Σ w² e² of the excess e over these smallest values: as observed, and as expected from the
+            probabilities.
+        foreseen: (3,) Σ v, and the values of Σ v x and Σ v x² expected from the probabilities, with v = w².
         most: The largest w e that a row can have.
-        decided: (2, 2) Σ w and Σ w² of wrong and of right decisions.
+        decided: (2, 2) Σ w and Σ w² of wrong decisions and of right decisions.
         binary: Whether every row is 0 or 1.
     """
 
@@ -85,7 +90,13 @@ class MeanSums:
 
     @classmethod
     def of(cls, rows: Tensor, data: Data, excess: Excess | None = None) -> "MeanSums":
-        """Return the moments of ``rows`` (N,), one number for each row of ``data``, of which ``excess`` says what they can be."""
+        """Return the moments of ``rows`` (N,), one number for each row of ``data``.
+
+        Args:
+            rows: (N,) values.
+            data: The data that the values come from.
+            excess: The values that each row could take, or None if the metric does not know them.
+        """
         rows, decided = rows.double(), decided_of(data)
         whole, binary = Powers.of(rows, data.weights), bool(((rows == 0) | (rows == 1)).all())
         if excess is None:
@@ -103,10 +114,15 @@ class MeanSums:
         return add_records(self, other, most=max(self.most, other.most), binary=self.binary and other.binary)
 
     def interval(self, what: object, *, level: float) -> Interval:
-        """Return the interval of the mean; ``what`` is the metric, for messages.
+        """Return the interval of the mean.
+
+        Args:
+            what: The metric, for error messages.
+            level: Nominal coverage in (0, 1).
 
         Raises:
-            NoIntervalError: If few decisions are wrong, or right, and the metric does not know its range; for an infinite value.
+            NoIntervalError: If too few decisions are wrong or right and the metric does not know its range, or if the mean
+                is infinite.
         """
         rows = self.rows
         require_finite(rows.mean, what)
@@ -118,16 +134,16 @@ class MeanSums:
             check_enough_errors(self.decided, weighted=rows.weighted, what=what)
             return interval_from(rows.mean, rows.spread(), level=level)
         events = (rows.mean - self.least.mean) * rows.mass
-        seen = events > _ROUNDING * rows.mean * rows.mass  # no event at all is too few
+        seen = events > _ROUNDING * rows.mean * rows.mass  # without any event, Student's t cannot be used
         squares = float(self.excess.max())
-        # if one event of the largest possible size would outweigh all that were seen, it may only not have happened yet
+        # an event of the largest possible size that would outweigh all seen events may simply not have happened yet
         enough = seen and events**2 >= ENOUGH * squares and self.most**2 <= squares
         alike = rows.total(2) <= _ROUNDING * rows.mean**2  # equal losses have no variance
         if math.isfinite(self.most) and (alike or not enough):
             return self._bounded(self.least, level=level)
-        # A loss has a long upper tail, and in most samples its largest values are too few: the upper end then misses twice as often
-        # as the lower one. The probabilities say how large unlikely losses are; where they expect too large ones (an under-confident
-        # model), the sample tells, so that the variance is raised by at most UNSEEN of its own standard errors √Σ c⁴.
+        # A loss has a long upper tail, and most samples contain too few of its largest values, so the upper end misses twice as often
+        # as the lower one. The probabilities show how large unlikely losses are. They can expect too large ones (an under-confident
+        # model), so the variance of the sample is raised by at most UNSEEN of its own standard errors √Σ c⁴.
         spread, square, (whole, first, second) = rows.spread(), rows.total(2), self.foreseen.tolist()
         found = interval_from(rows.mean, spread, level=level)
         foreseen = (second - first**2 / whole) / rows.mass**2
@@ -138,7 +154,7 @@ class MeanSums:
         return replace(found, high=interval_from(rows.mean, replace(spread, error=error), level=level).high)
 
     def _bounded(self, least: Powers, *, level: float) -> Interval:
-        """Return the interval of both parts together: the squares of their distances to their ends add.
+        """Return an interval that adds the squared half-widths of the two parts of the mean, ``least`` and the excess.
 
         References:
             Clopper & Pearson 1934; Fay & Feuer 1997 (weighted sums); Zou & Donner 2008 (variance estimates recovery).
@@ -150,11 +166,11 @@ class MeanSums:
             raise NoIntervalError(
                 "rows that are worth two of equal weight", f"{rows.units:.3g}", "measure on more data"
             )
-        # the least losses: few rows may decide them, so that the degrees are those of the variance (Satterthwaite)
+        # the smallest losses: few rows may dominate them, so the degrees of freedom are those of the variance (Satterthwaite)
         spread, fourth = least.spread(), least.total(4)
         degrees = 2 * least.total(2) ** 2 / fourth if fourth else math.inf
         sure = interval_from(least.mean, replace(spread, units=min(spread.units, 1 + max(degrees, 1.0))), level=level)
-        # the events, seen to be Σ v e = total
+        # the events, whose observed sum Σ v e is total
         units, total = rows.units, rows.mean - least.mean
         most, squares, low = self.most / rows.mass, float(self.excess[0]) / rows.mass**2, 0.0
         if total > 0 and squares > 0:
@@ -165,7 +181,7 @@ class MeanSums:
         if 0 < (count := (total + most) / size if size else 0.0) < units + 1:
             high = size * units * float(betaincinv(count, units - count + 1, 1 - tail))
         low, high = min(low, total), max(high, total)
-        # rows whose least loss is 0 need not be among those seen: as many as none of the sample excludes (Clopper and Pearson)
+        # rows whose smallest loss is 0 may exist though none was seen, up to the fraction that the sample allows (Clopper and Pearson)
         unseen = sure.estimate * (1 - tail ** (1 / units))
         low = max(0.0, rows.mean - math.hypot(max(sure.estimate - sure.low, unseen), total - low))
         high = rows.mean + math.hypot(sure.high - sure.estimate, high - total)
@@ -175,10 +191,19 @@ class MeanSums:
 def rows_interval(
     rows: Tensor, data: Data, *, what: object, level: float, excess: Callable[[Data], Excess | None] = lambda _: None
 ) -> Interval:
-    """Return the interval of the mean of ``rows`` (N,), one number for each row of ``data``; groups are the independent units.
+    """Return the interval of the mean of ``rows`` (N,), one number for each row of ``data``.
+
+    If the data have groups, the groups are the independent units.
+
+    Args:
+        rows: (N,) values of the metric.
+        data: The data that the values come from.
+        what: The metric, for error messages.
+        level: Nominal coverage in (0, 1).
+        excess: A function that returns the values that the metric could take in each row, or None.
 
     Raises:
-        NoIntervalError: As ``MeanSums.interval``, and for few groups.
+        NoIntervalError: As in ``MeanSums.interval``, and if there are too few groups.
     """
     if data.groups is None:
         return MeanSums.of(rows, data, excess(data)).interval(what, level=level)
@@ -190,10 +215,11 @@ def rows_interval(
 
 
 def _weighted_share_interval(rows: Powers, *, level: float) -> Interval:
-    """Return the interval of a proportion of weighted rows: Wilson's with the effective sample size.
+    """Return Wilson's interval of a proportion of weighted rows, with the effective sample size.
 
-    That is the smaller of (Σw)² / Σw², which assumes that weights are independent of outcomes, and p (1 − p) over the sandwich
-    variance Σ w² (row − p)² / (Σw)², which does not but is imprecise where few rows decide it.
+    The effective sample size is the smaller of two values: (Σw)² / Σw², which assumes that weights are independent of
+    outcomes, and p (1 − p) divided by the sandwich variance Σ w² (row − p)² / (Σw)², which does not assume this but is
+    imprecise where few rows dominate it.
 
     References:
         Kish 1965; Korn & Graubard 1998 (effective sample sizes in score intervals); Franco et al. 2019.
@@ -208,20 +234,26 @@ def _weighted_share_interval(rows: Powers, *, level: float) -> Interval:
 
 
 def require_finite(value: float, what: object) -> None:
-    """Raise for an infinite mean."""
+    """Raise ``NoIntervalError`` if ``value``, the mean of the metric ``what``, is not finite."""
     if not math.isfinite(value):
         got = f"an infinite {shown(what, most=200)}"
         raise NoIntervalError("a finite value in every row", got, "give the calibrator a floor")
 
 
 def decided_of(data: Data) -> Tensor:
-    """Return (2, 2) Σ w and Σ w² of wrong and of right decisions."""
+    """Return Σ w and Σ w² of the wrong and of the right decisions, (2, 2) with one line for each kind."""
     right, w = data.correct.double().cpu(), data.row_weights.cpu()
     return torch.stack([1 - right, right]) @ torch.stack([w, w.square()], dim=1)
 
 
 def check_enough_errors(decided: Tensor, *, what: object, weighted: bool) -> None:
-    """Raise if there are too few wrong, or right, decisions: by their effective numbers, from ``decided_of``."""
+    """Raise ``NoIntervalError`` if there are too few wrong or too few right decisions.
+
+    Args:
+        decided: (2, 2) sums from ``decided_of``, which give the effective numbers of decisions.
+        what: The metric, for the error message.
+        weighted: Whether the rows have weights.
+    """
     wrong, right = (float(mass**2 / max(square, 1e-300)) for mass, square in decided.tolist())
     fewest, kind = min((wrong, "wrong"), (right, "right"))
     if fewest < FEWEST:

@@ -1,14 +1,15 @@
 """Intervals of means over rows, or over groups of rows, corrected for skewness.
 
-A mean over N rows is Σ_u c_u with one contribution c_u per unit (a row, or a group of rows). Everything here is computed from
-these contributions, which include the weights: the standard error s = √Σ (c_u − c̄)² and the skewness a = Σ (c_u − c̄)³ / s³ of
-the mean. Hall's transformation g(T) of Student's T = (mean − truth) / s is compared with Student's t.
+A mean over N rows is Σ_u c_u with one contribution c_u per unit (a row, or a group of rows). These contributions, which
+include the weights, give the standard error s = √Σ (c_u − c̄)² and the skewness a = Σ (c_u − c̄)³ / s³ of the mean. Hall's
+transformation g(T) of Student's T = (mean − truth) / s is compared with Student's t.
 
-If a few large rows dominate the mean, T is itself skewed: its lower tail is longer. The monotone transformation
+If a few large rows dominate the mean, T itself is skewed: its lower tail is longer. The monotone transformation
 
     g(T) = T + a T² / 3 + a² T³ / 27 + a / 6                                                (Hall 1992, Eq. 2.5)
 
-removes this to the next order. For a count of x rare events it gives nearly the exact Poisson interval from x ≈ 5 on.
+removes this skewness to the next order. For a count of x rare events, the result is close to the exact Poisson interval
+from x ≈ 5 on.
 """
 
 import math
@@ -32,7 +33,7 @@ Floats: TypeAlias = NDArray[np.float64]
 # The sandwich variance of weighted rows is raised towards that of independent weights by at most this many of its own
 # standard deviations.
 REACH = 3.0
-# A skewness estimated from few rows is noisy; above this (ten equal events have .32) the correction would only add length.
+# A skewness estimated from few rows is noisy. Above this value (ten equal events have .32), the correction would only add length.
 MAX_SKEW = 0.4
 
 
@@ -66,7 +67,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Spread:
-    """Standard error, skewness and sample size of a mean.
+    """The standard error, skewness and sample size of a mean.
 
     Args:
         error: The standard error.
@@ -80,9 +81,13 @@ class Spread:
 
     @classmethod
     def of(cls, units: float, square: float, cube: float, *, unbiased: bool = False) -> "Spread":
-        """Return the spread of a sum of centred contributions c from Σ c² and Σ c³.
+        """Return the spread of a sum of centred contributions c.
 
-        ``unbiased`` means that Σ c² is the variance without a factor units / (units − 1).
+        Args:
+            units: Number of independent units.
+            square: Σ c².
+            cube: Σ c³.
+            unbiased: Whether Σ c² already is the unbiased variance, without a factor units / (units − 1).
         """
         if square == 0 or units < 2:
             return cls(0.0, 0.0, units)
@@ -92,11 +97,11 @@ class Spread:
 
 @dataclass(frozen=True, eq=False)
 class Powers:
-    """Power sums of independent rows x with weights w, which can be added and give central moments.
+    """Power sums of independent rows x with weights w. They can be added, and give central moments.
 
     Args:
         sums: (4, 5) Σ w^k x^j for k = 1 … 4 and j = 0 … 4.
-        weighted: Whether rows have weights, else w is 1.
+        weighted: Whether the rows have weights; otherwise w is 1.
     """
 
     sums: Tensor
@@ -104,9 +109,9 @@ class Powers:
 
     @classmethod
     def of(cls, rows: Tensor, weight: Tensor | None) -> "Powers":
-        """Return the sums of ``rows`` (N,)."""
+        """Return the power sums of ``rows`` (N,) with weights ``weight`` (N,), or without weights if it is None."""
         sums = torch.zeros(4, 5, dtype=torch.float64, device=rows.device)
-        for some in slices(len(rows), 1 << 14):  # powers that stay in the cache
+        for some in slices(len(rows), 1 << 14):  # blocks whose powers fit into the cache
             x = rows[some].double()
             square = x * x
             powers = torch.stack([torch.ones_like(x), x, square, square * x, square * square])
@@ -121,21 +126,21 @@ class Powers:
 
     @property
     def mass(self) -> float:
-        """Σ w."""
+        """The sum of weights, Σ w."""
         return float(self.sums[0, 0])
 
     @property
     def mean(self) -> float:
-        """Σ w x / Σ w."""
+        """The weighted mean, Σ w x / Σ w."""
         return float(self.sums[0, 1] / self.sums[0, 0])
 
     @property
     def units(self) -> float:
-        """Effective number of rows, (Σw)² / Σw²."""
+        """The effective number of rows, (Σw)² / Σw²."""
         return float(self.sums[0, 0] ** 2 / self.sums[1, 0])
 
     def central(self, k: int, power: int) -> float:
-        """Return Σ w^k (x − mean)^power, by the binomial theorem."""
+        """Return Σ w^k (x − mean)^power, computed by the binomial theorem."""
         mean, sums = self.mean, self.sums[k - 1].tolist()
         return math.fsum(math.comb(power, j) * (-mean) ** (power - j) * sums[j] for j in range(power + 1))
 
@@ -145,13 +150,13 @@ class Powers:
         return max(found, 0.0) if power % 2 == 0 else found
 
     def spread(self) -> Spread:
-        """Return standard error, skewness and number of units of the mean.
+        """Return the standard error, the skewness and the number of units of the mean.
 
-        With normalised weights v the sandwich variance Σ v² (row − mean)² is too small in most samples if few rows with large
-        weights decide it, because most samples hold too few of them. Kish's (1965) variance Σ v² · Σ v (row − mean)² assumes that
-        weights and rows are independent, and is less variable. The larger one is used, but at most ``REACH`` standard deviations
-        √(2 / degrees) above the sandwich variance, so that the result converges to the sandwich estimate; the degrees are
-        Satterthwaite's (1946).
+        With normalised weights v, the sandwich variance Σ v² (row − mean)² is too small in most samples if it is dominated
+        by few rows with large weights, because most samples contain too few of them. Kish's (1965) variance
+        Σ v² · Σ v (row − mean)² assumes that weights and rows are independent, and is less variable. The larger of the two
+        is used, but at most ``REACH`` standard deviations √(2 / degrees) above the sandwich variance, so that the result
+        converges to the sandwich estimate. The degrees of freedom are Satterthwaite's (1946).
         """
         square = self.total(2)
         found = Spread.of(self.units, square, self.total(3))
@@ -166,13 +171,13 @@ class Powers:
 def mean_interval(
     rows: Tensor, *, groups: Tensor | None = None, level: float = 0.95, weight: Tensor | None = None
 ) -> Interval:
-    """Return the interval of a mean: Student's t, corrected for skewness.
+    """Return the Student's t interval of a mean, corrected for skewness.
 
     Args:
         rows: (N,) finite numbers.
-        groups: (N,) cluster of each row; clusters are then the independent units.
+        groups: (N,) cluster of each row, or None. Clusters are the independent units.
         level: Nominal coverage in (0, 1).
-        weight: (N,) float64, positive, or None.
+        weight: (N,) positive float64 weights, or None.
 
     Raises:
         NoIntervalError: If there is only one row or group.
@@ -192,9 +197,10 @@ def mean_interval(
 
 
 def contributions(rows: Tensor, design: Design) -> tuple[float, Tensor, Spread]:
-    """Return the mean of ``rows`` (N,), the centred contribution (U,) of each unit to it, and their spread.
+    """Return the mean of ``rows`` (N,), the centred contribution (U,) of each unit to this mean, and its spread.
 
-    A weighted mean is a ratio; to first order its variation is that of these contributions, which includes that of Σw.
+    A weighted mean is a ratio. To first order, its variation is the variation of these contributions, which includes the
+    variation of Σw.
     """
     mean = float((rows.double() * design.share).sum())
     part = design.sums_of(rows.double() - mean)
@@ -204,7 +210,7 @@ def contributions(rows: Tensor, design: Design) -> tuple[float, Tensor, Spread]:
 
 
 def interval_from(mean: float, spread: Spread, *, level: float) -> Interval:
-    """Return the interval of a mean with this spread.
+    """Return the interval of a mean with the given spread.
 
     Raises:
         NoIntervalError: If there is only one row or group.
@@ -217,13 +223,13 @@ def interval_from(mean: float, spread: Spread, *, level: float) -> Interval:
 
 
 def skewed_ends(mean: float, error: float, skew: float, quantile: float) -> tuple[float, float]:
-    """Return both ends of the interval of a mean: the values at which g(T) is ± ``quantile``.
+    """Return both ends of the interval of a mean, the values at which g(T) is ± ``quantile``.
 
     Args:
         mean: The estimate.
-        error: Its standard error.
-        skew: Its skewness Σ c³ / (Σ c²)^1.5 over the rows' contributions c; 0 gives mean ± quantile · error. Above about 0.8 /
-            quantile the interval becomes much longer than coverage needs, so that callers clip it.
+        error: Standard error of the estimate.
+        skew: Skewness Σ c³ / (Σ c²)^1.5 over the rows' contributions c; 0 gives mean ± quantile · error. Above about
+            0.8 / quantile, the interval becomes much longer than coverage needs, so callers clip the skewness.
         quantile: Largest |g(T)| inside the interval, such as 1.96; positive.
 
     Examples:
@@ -232,7 +238,7 @@ def skewed_ends(mean: float, error: float, skew: float, quantile: float) -> tupl
         (-1.72, 2.34)
     """
 
-    # the inverse of g, from g(T) − a/6 = ((1 + a T/3)³ − 1) / a; at a → 0 that would divide rounding by a
+    # the inverse of g follows from g(T) − a/6 = ((1 + a T/3)³ − 1) / a; for a → 0 this would divide rounding errors by a
     low, high = (
         mean - error * (g if abs(skew) < 1e-6 else 3 * (math.cbrt(1 + skew * (g - skew / 6)) - 1) / skew)
         for g in (quantile, -quantile)
@@ -241,25 +247,25 @@ def skewed_ends(mean: float, error: float, skew: float, quantile: float) -> tupl
 
 
 def skewed_p(z: float, skew: float) -> float:
-    """Return the two-sided p-value of a statistic ``z`` that is normal but for this skewness (Cornish & Fisher 1938).
+    """Return the two-sided p-value of a statistic ``z`` that is normal apart from its skewness (Cornish & Fisher 1938).
 
     Examples:
         >>> round(skewed_p(1.96, 0.0), 3), round(skewed_p(1.96, 0.3), 3)
         (0.05, 0.069)
     """
-    bent = z - skew * (min(abs(z), 3.0) ** 2 - 1) / 6  # beyond 3 the expansion is not monotone for every skewness
+    bent = z - skew * (min(abs(z), 3.0) ** 2 - 1) / 6  # beyond 3, the expansion may not be monotone
     return math.erfc(abs(bent) / math.sqrt(2)) if bent * z > 0 else 1.0
 
 
 def student_quantile(probability: float, degrees: float) -> float:
-    """Return the quantile of Student's t.
+    """Return a quantile of Student's t distribution.
 
     References:
-        Abramowitz & Stegun 1972, 26.7.5: of 100 degrees or more the error of the expansion is below 1e-9.
+        Abramowitz & Stegun 1972, 26.7.5; from 100 degrees of freedom on, the error of the expansion is below 1e-9.
     """
     z = normal_quantile(probability)
     if degrees < 100:
-        from scipy.special import stdtrit  # of which the import takes longer than all figures of a small file
+        from scipy.special import stdtrit  # imported here, because the import takes longer than evaluating a small file
 
         return float(stdtrit(degrees, probability))
     first = (z**3 + z) / 4
@@ -270,21 +276,21 @@ def student_quantile(probability: float, degrees: float) -> float:
 
 
 def normal_quantile(probability: float) -> float:
-    """Return the standard normal quantile."""
+    """Return a quantile of the standard normal distribution."""
     return NormalDist().inv_cdf(probability)
 
 
 def share_interval(successes: float, count: float, *, level: float = 0.95) -> Interval:
     """Return Wilson's interval of a proportion, with a Poisson-type end for one to three successes or failures.
 
-    The coverage of Wilson's interval is too low for some proportions near 0: with .17 expected successes it misses in 16 % of
-    samples. For one to three successes (or failures) x the end next to 0 (or its distance from 1) is therefore
+    The coverage of Wilson's interval is too low for some proportions near 0: with .17 expected successes, it misses in 16 %
+    of samples. For x = 1, 2 or 3 successes (or failures), the end next to 0 (or its distance from 1) is therefore
     ½ χ²_{1 − level}(2x) / count.
 
     Args:
-        successes: Number of successes among ``count``; of weighted rows, neither need be whole.
-        count: ≥ 1.
-        level: Nominal coverage.
+        successes: Number of successes among ``count``; for weighted rows, neither needs to be a whole number.
+        count: Number of rows, ≥ 1.
+        level: Nominal coverage in (0, 1).
 
     Examples:
         >>> print(share_interval(99, 100))
@@ -303,5 +309,5 @@ def share_interval(successes: float, count: float, *, level: float = 0.95) -> In
         low = float(chdtri(2 * successes, level)) / 2 / count
     if 1 <= count - successes <= 3:
         high = 1 - float(chdtri(2 * (count - successes), level)) / 2 / count
-    # against rounding, for a proportion of 0 or 1
+    # min and max guard against rounding for a proportion of 0 or 1
     return Interval(p, min(low, p), max(high, p), level, "Wilson score, modified next to 0 and 1")

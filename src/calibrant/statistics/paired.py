@@ -1,10 +1,11 @@
-"""Tests of two models on the same rows: of mean differences and of squared gaps, and Holm's correction.
+"""Paired tests of two models on the same rows (mean differences and squared gaps), and Holm's correction.
 
-The test of squared gaps: let d be the weighted gaps of both models in their bins, C their covariance, and S a diagonal of signs, −1 for
-the bins of A and +1 for those of B. θ_B − θ_A = dᵀSd − tr SC is an unbiased difference of squared errors. For normal gaps around δ its
-variance is 4 (Sδ)ᵀC(Sδ) + 2 tr (SC)², of which 4 (Sd)ᵀC(Sd) − 2 tr (SC)² is an unbiased estimate. Near δ = 0 the ratio to its standard
-error is far from normal, so its distribution is simulated by a parametric bootstrap: gaps vary around each model's own, scaled to the
-same squared error.
+The test of squared gaps: let d be the weighted gaps of both models in their bins, C the covariance of these gaps, and S a
+diagonal matrix of signs, −1 for the bins of A and +1 for the bins of B. Then dᵀSd − tr SC is an unbiased estimate of the
+difference θ_B − θ_A of squared errors. For gaps that are normal around δ, its variance is 4 (Sδ)ᵀC(Sδ) + 2 tr (SC)², which
+4 (Sd)ᵀC(Sd) − 2 tr (SC)² estimates without bias. Near δ = 0, the ratio of the estimate to its standard error is far from
+normal. Its distribution is therefore simulated by a parametric bootstrap, in which gaps vary around each model's own gaps,
+scaled to the same squared error.
 """
 
 import math
@@ -25,20 +26,21 @@ from calibrant.statistics.losses import decided_of
 from calibrant.statistics.means import Floats, contributions, normal_quantile, skewed_ends, student_quantile
 
 MARGIN = 1.0
-# Wrong decisions of both models below which a mean loss is not tested: one error among few decides the variance, so that the
-# over-confident of two equally good models was preferred in up to 73 % of samples.
+# If either model has fewer wrong decisions than this, a mean loss is not tested. Among few errors a single one decides the variance,
+# and the more over-confident of two equally good models was preferred in up to 73 % of samples.
 FEWEST_COMPARED = 20
-# Enough for a two-sided test of log-losses or Brier scores of rows that count alike, if they tell the two models apart. Of 229
-# simulated pairs of equally good models none was found to differ in more than 5 % and two standard errors of 2,000 simulations.
+# As many wrong decisions suffice for a two-sided test of the log-loss or the Brier score of equally weighted rows, if they tell the
+# two models apart. In 2,000 simulations of each of 229 pairs of equally good models, no pair was found to differ more often than in
+# 5 % plus two standard errors.
 FEWEST_OF_ROWS = 5
-# An unlikely label counts in full from this part of the deciding size on: with all of it the tests lost up to a fifth of their power
-# where they are valid, with a third none, and every simulated pair held its level.
+# An unlikely label counts in full if its size is at least this fraction of the size of the events that decide the variance. With a
+# fraction of 1, tests lost up to a fifth of their power where they are valid; with 1/3 they lost none and kept their level.
 FULL_FROM = 1 / 3
-CAUTION = 1.04  # the ratio is divided by this, because the simulation uses estimated shapes
+CAUTION = 1.04  # the test statistic is divided by this factor, because the simulation uses estimated shapes
 TAIL = 0.005  # p-values below this are extrapolated by a normal tail fitted at this quantile of the draws
 # With 30 groups, the covariance of 16 or more bins is too uncertain: 12 % of tests rejected a true hypothesis
 FEWEST_GROUPS = 100
-EXACT = 1e-12  # smaller differences, relative to both errors, are rounding
+EXACT = 1e-12  # smaller differences, relative to the sum of both squared errors, are rounding
 _TINY = 1e-300
 
 
@@ -70,13 +72,14 @@ def paired_test(
     """Test whether the mean of row-wise differences between two models is 0, by Student's t corrected for skewness.
 
     The degrees of freedom match the variance of Σ c², where c are the contributions of the rows: 2 (Σ c²)² / Σ c⁴
-    (Satterthwaite). Differences of two models are often symmetric, and then an estimated skewness that is only noise makes the
-    test reject too often; if one model is sharper, the skewness is real. So each end of the interval, and the p-value, is the
-    more cautious of two: with the estimated skewness, and with it reduced by the factor max(0, 1 − 4 Σ c⁶ / (Σ c³)²).
+    (Satterthwaite). Differences between two models are often symmetric, and an estimated skewness that is only noise then
+    makes the test reject too often. If one model is sharper, however, the skewness is real. The interval and the p-value
+    are therefore computed twice, with the estimated skewness and with this skewness reduced by the factor
+    max(0, 1 − 4 Σ c⁶ / (Σ c³)²), and the more cautious result is returned for each end and for the p-value.
 
     Args:
         differences: (N,) a − b in every row, finite.
-        groups: (N,) cluster of each row; clusters are then the independent units.
+        groups: (N,) cluster of each row, or None. Clusters are the independent units.
         level: Coverage of the interval, in (0, 1).
         weight: (N,) float64 weights > 0, or None.
         least_error: Lower bound on the standard error of the mean, to account for losses that did not occur in the sample.
@@ -100,7 +103,7 @@ def paired_test(
     mean, part, spread = contributions(differences, Design.of(differences, groups=groups, weight=weight))
     if spread.units < 2:
         raise NoIntervalError("at least two rows, or groups of rows, to compare on", "one", "compare on more data")
-    if spread.error == 0:  # equal differences have no variance to test with, but all have one sign: the sign test
+    if spread.error == 0:  # equal differences have no variance, but all have one sign, so the sign test is used
         p_value = 1.0 if mean == 0 else 2.0 ** (1 - min(spread.units, 1000))
         undecided = p_value >= 1 - level
         return PairedTest(mean, min(mean, 0.0) if undecided else mean, max(mean, 0.0) if undecided else mean, p_value)
@@ -117,7 +120,7 @@ def paired_test(
 
 
 def halls_transform(statistic: float, skew: float) -> float:
-    """Return Hall's transformation g(T) of Student's statistic T of a mean with this skewness (Hall 1992, Eq. 2.5)."""
+    """Return Hall's transformation g(T) of Student's statistic T, for a mean with skewness ``skew`` (Hall 1992, Eq. 2.5)."""
     return statistic + skew * statistic**2 / 3 + skew**2 * statistic**3 / 27 + skew / 6
 
 
@@ -130,15 +133,21 @@ def paired_square_test(
     draws: int = 2000,
     seed: int = 0,
 ) -> PairedTest:
-    """Test whether two models have the same squared calibration error; the difference θ̂_B − θ̂_A has no interval.
+    """Test whether two models have the same squared calibration error.
+
+    The difference θ̂_B − θ̂_A of the squared errors is returned without an interval.
 
     Args:
-        a: For each row the bin (N,) of the first model, −1 for none, and its residual (N,), probability minus outcome.
-        b: The same for the second model.
-        groups: (N,) cluster of each row; whole clusters are then the independent units.
+        a: Two tensors (N,) for the first model: each row's bin, −1 for none, and its residual, the probability minus the
+            outcome.
+        b: The same two tensors for the second model.
+        groups: (N,) cluster of each row, or None. Clusters are the independent units.
         weight: (N,) float64 weights, or None.
-        draws: Number of simulated sets of gaps under the hypothesis, ≥ 100.
-        seed: Same seed, same p-value; the models may be swapped.
+        draws: Number of sets of gaps that are simulated under the hypothesis, ≥ 100.
+        seed: Seed of the simulation. The same seed gives the same p-value, even if the models are swapped.
+
+    Returns:
+        The difference and its p-value; the ends of the interval are NaN.
 
     Raises:
         NoIntervalError: If there is only one row, or fewer than 100 groups.
@@ -161,7 +170,7 @@ def paired_square_test(
     own, sign = np.diag(covariance), np.repeat([-1.0, 1.0], [half, len(gap) - half])
 
     def estimate(gaps: Floats, sign: Floats) -> tuple[Floats, Floats]:
-        """Return Σ ± (d_b² − C_bb) of gaps (…, M), and its standard error."""
+        """Return Σ ± (d_b² − C_bb) of gaps (…, M), and the standard error of this sum."""
         signed, least = sign * gaps, 2 * float(sign @ covariance**2 @ sign)
         variance = np.maximum(4 * ((signed @ covariance) * signed).sum(axis=-1) - least, least)
         return (signed * gaps).sum(axis=-1) - sign @ own, np.sqrt(np.maximum(variance, _TINY))
@@ -175,7 +184,7 @@ def paired_square_test(
     if difference < 0:  # swapped models have the same p-value
         swapped = paired_square_test(b, a, groups=groups, weight=weight, draws=draws, seed=seed)
         return replace(swapped, difference=-swapped.difference)
-    # gaps around each model's own, scaled to one squared error, which is by one standard error larger than their mean
+    # Gaps vary around each model's own gaps, scaled to a common squared error, the mean of both plus its standard error
     both, spread = map(float, estimate(gap, np.ones_like(gap)))
     common = max(both, 0.0) / 2 + spread / 2
     squares = np.repeat([float(part @ part) for part in (gap[:half], gap[half:])], [half, len(gap) - half])
@@ -192,16 +201,16 @@ def paired_square_test(
 
 
 def _gaps_of(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor], design: Design) -> tuple[Floats, Floats, int]:
-    """Return the weighted gaps (M,) of both models in their bins, the gaps' covariance, and how many gaps are of the first.
+    """Return the weighted gaps (M,) of both models in their bins, their covariance (M, M), and the first model's number of gaps.
 
-    Row i contributes s_i (ε_i 1[i in b] − d_b), with its normalised weight s_i and ε = p − y.
+    Row i contributes s_i (ε_i 1[i in b] − d_b), where s_i is its normalised weight and ε = p − y.
     """
     from scipy.sparse import csr_array
 
     codes = [torch.unique(index, return_inverse=True) for index, _ in (a, b)]
     half, width = len(codes[0][0]), len(codes[0][0]) + len(codes[1][0])
     home = [codes[0][1], codes[1][1] + half]
-    residuals = [torch.where(index >= 0, residual, 0.0) for index, residual in (a, b)]  # no bin is one of gap 0
+    residuals = [torch.where(index >= 0, residual, 0.0) for index, residual in (a, b)]  # rows without a bin have gap 0
     share, rows = design.share.cpu().numpy(), np.arange(len(design.share))
     values = np.concatenate([share * residual.cpu().numpy() for residual in residuals])
     each = csr_array((values, (np.tile(rows, 2), torch.cat(home).cpu().numpy())), shape=(len(rows), width))
@@ -214,22 +223,25 @@ def _gaps_of(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor], design: Design)
     return gap, covariance / (1 - total), half
 
 
-# log-probabilities (n, K) → each label's loss, up to a row's constant; it falls where its log-probability rises
+# maps log-probabilities (n, K) to each label's loss, up to a constant per row; it decreases in the label's log-probability
 LossOfLabels: TypeAlias = Callable[[Tensor], Tensor]
 
 
 def scarce_errors(
     a: Data, b: Data, *, loss: LossOfLabels | None = None, enough: int = FEWEST_COMPARED
 ) -> tuple[float, int] | None:
-    """Return the fewest wrong decisions of two models and about how many rows would hold enough to test a mean loss.
+    """Return the smaller number of wrong decisions of two models, and about how many rows a test of a mean loss needs.
 
-    Rows of one group are one unit: it counts once if it holds a wrong decision. None if both have ``enough``.
+    Rows of one group are one unit, which counts once if it contains a wrong decision.
 
     Args:
         a: Labelled rows of one model.
         b: The same rows of the other model.
-        loss: The loss to compare; only wrong decisions on which the models differ then count.
+        loss: The loss to compare, or None. With a loss, only wrong decisions on which the models differ count.
         enough: Number of wrong decisions of each model that the test needs.
+
+    Returns:
+        The two numbers, or None if both models have ``enough`` wrong decisions.
     """
     wrong = []
     for data in (a, b):
@@ -242,16 +254,18 @@ def scarce_errors(
         wrong.append(_telling_errors(a, b, loss))
     if (fewest := min(wrong)) >= enough:
         return None
-    # one more error than were seen, so that none still gives a number; 1.6 as 12 more than 20 are then expected
+    # One more error than was seen, so that the ratio is finite without any error. With the factor 1.6, 32 errors are expected where
+    # 20 are needed.
     return fewest, math.ceil(a.count * enough * 1.6 / (fewest + 1))
 
 
 def _telling_errors(a: Predictions, b: Predictions, loss: LossOfLabels) -> float:
-    """Return how many labels are unlikely and tell two models apart; infinite for models without a difference.
+    """Return the effective number of unlikely labels that tell two models apart; infinite if the models do not differ.
 
-    An unlikely label moves the mean difference δ of the two losses by s = w |δ(label) − δ(likeliest)|, likely by the mean of both
-    models. Where both say .5 it is often wrong and moves nothing: hundreds of such rows must not vouch for the few that decide.
-    So an event counts min(1, 3 s / s̄), with s̄ = Σ q s² / Σ q s the size of those that decide the variance, as the models expect.
+    An unlikely label moves the mean difference δ of the two losses by s = w |δ(label) − δ(likeliest)|, where the likeliest
+    label is chosen by the mean of both models. Where both models predict .5, the label is often unlikely but moves nothing,
+    so hundreds of such rows must not count as much as the few that decide. An event therefore counts min(1, 3 s / s̄), where
+    s̄ = Σ q s² / Σ q s is the size of the events that decide the variance, as expected by the models.
     """
     labels, weight = a.require_labels().cpu(), a.row_weights.cpu()
     size, sums = torch.zeros(len(a), dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
@@ -273,7 +287,7 @@ def _telling_errors(a: Predictions, b: Predictions, loss: LossOfLabels) -> float
 
 
 def shown_p(p_value: float | None) -> str:
-    """Return a p-value as text, with enough digits to see whether it is below a level; None means that there was no test."""
+    """Return a p-value as text, with enough digits to compare it with a level, or "not tested" for None."""
     if p_value is None:
         return "not tested"
     return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3g}"
@@ -282,7 +296,7 @@ def shown_p(p_value: float | None) -> str:
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values corrected for multiple tests by Holm's method.
 
-    The smallest is multiplied by m, the next by m − 1, and so on; corrected values never decrease in this order.
+    The smallest p-value is multiplied by m, the next by m − 1, and so on. In this order, corrected values never decrease.
 
     Args:
         p_values: m p-values in [0, 1], one per test.
