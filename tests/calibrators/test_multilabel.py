@@ -132,7 +132,7 @@ def test_what_does_not_fit_is_refused_with_the_remedy() -> None:
         (lambda: MultiLabelCalibrator(strength=-1.0), "strength"),
         (lambda: MultiLabelCalibrator().fit(none), "no|none in any column"),
         (lambda: MultiLabelCalibrator().fit(sure), "-inf for a label 1 in row 0"),
-        (lambda: replace(found, names=(*NAMES[1:], NAMES[0])).calibrated_by(fitted, allow_fit_rows=True), "the fit in their order"),
+        (lambda: replace(found, names=(*NAMES[1:], NAMES[0])).calibrated_by(fitted, allow_fit_rows=True), "used for fitting, in order"),
         (lambda: PlattScaling().fit(found), "got MultiLabel"),
     ]  # fmt: skip
     for call, text in cases:

@@ -165,5 +165,5 @@ def test_what_cannot_be_written_is_refused(run: Run, home: Path) -> None:
     ):
         run(f"apply {line}", code=2, says=said)
     run("apply c.safetensors s.csv -o o.csv")
-    run("apply c.safetensors o.csv -o oo.csv", code=2, says="has a column 'calibrated_p_cat' already")
+    run("apply c.safetensors o.csv -o oo.csv", code=2, says="already has a column 'calibrated_p_cat'")
     assert not Path("oo.csv").exists()

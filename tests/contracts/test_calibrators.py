@@ -179,7 +179,7 @@ def test_confidences_of_decisions_are_fitted_as_two_classes(calibrator: Calibrat
 
 def test_a_method_of_the_top_label_needs_confidences_of_a_half() -> None:
     pairs = Predictions.from_logits(*drawn(600)).top_label()
-    with pytest.raises(InputError, match="confidences of 1/2 or more"):
+    with pytest.raises(InputError, match="confidences of at least 1/2"):
         calibrators.HistogramBinning().fit(pairs)
     events = Pairs.from_probs(pairs.p, pairs.y.long())
     fitted = calibrators.PlattScaling().fit(events)

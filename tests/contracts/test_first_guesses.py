@@ -68,7 +68,7 @@ WORK: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {  # a guess, and
     ),
 }
 
-MAKE = "make them with Predictions.from_logits(logits, labels) or from_probs(probs, labels)"
+MAKE = "create them with Predictions.from_logits(logits, labels) or from_probs(probs, labels)"
 BINARY = "use from_binary_logits or from_binary_probs"
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {  # a guess, and what its sentence says to do
     "ece(p, y)": (lambda: functional.ece(P, Y), "use from_probs"),

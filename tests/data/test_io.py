@@ -150,7 +150,7 @@ def test_a_pattern_and_a_line_of_csv(write: Write) -> None:
     for columns, said in (
         ("z*", r"no column matches 'z\*'\. Columns: cat, big"),
         ("fox_s,eel", r"has no column 'eel'\. Columns:"),
-        ("fox_s,fox_s", "must name each column of scores once"),
+        ("fox_s,fox_s", "must name each score column once"),
     ):
         with pytest.raises(InputError, match=said):
             read(path, columns=columns, kind="probs")
@@ -164,9 +164,9 @@ def test_weights_groups_features_and_splits(write: Write) -> None:
     assert found.weights.tolist() == [2, 3]
     assert found.groups[0] == found.groups[1]
     assert (found.features["age"].tolist(), found.features["region"].tolist()) == ([30, 50], ["EU", "EU"])
-    with pytest.raises(InputError, match=r"has several splits: name one of test, val with split"):
+    with pytest.raises(InputError, match=r"has several splits; name one of test, val with split"):
         read(path)
-    with pytest.raises(InputError, match="'y' holds scores or labels, so it can be no feature"):
+    with pytest.raises(InputError, match="'y' holds scores or labels, so it cannot be a feature"):
         read(path, features=["y"])
     assert len(read(write("p_a,p_b,y\n.9,.1,a\n"), split="test")) == 1
 
@@ -193,7 +193,9 @@ def test_dialects(text: str, write: Write) -> None:
 def test_rounded_rows_are_divided_and_others_refused(write: Write) -> None:
     path = write("p_a,p_b,p_c,y\n.33,.33,.33,a\n.5,.25,.25,b\n")
     np.testing.assert_allclose(read(path).probs, [[1 / 3] * 3, [0.5, 0.25, 0.25]])
-    assert notes(path).startswith("1 rows of rounded probabilities are divided by their sums, up to 0.01 from 1")
+    assert notes(path).startswith(
+        "1 rows of rounded probabilities are divided by their sums, which differ from 1 by up to 0.01"
+    )
     for cells, total in (("33,33,34", "100"), (".3,.3,.1", "0.7"), (".333,.333,.331", "0.997")):
         with pytest.raises(InputError, match=rf"scores.csv, line 3: p_a, p_b, p_c sum to {total}; .* must sum to 1"):
             read(write(f"p_a,p_b,p_c,y\n.5,.25,.25,b\n{cells},a\n"))
@@ -217,11 +219,11 @@ def test_labels_in_a_file_of_their_own(write: Write, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "on", "said"),
     [
-        ("id,label\n1001,a\n1000,b\n", None, "its rows are others than those of scores.csv, or in another order: id is '1001'"),
-        ("Id,label\n1000.0,a\n1001.0,b\n", None, "or in another order: id is '1000.0' in row 0"),
+        ("id,label\n1001,a\n1000,b\n", None, "has other rows than scores.csv, or another order: id in row 0 is '1001'"),
+        ("Id,label\n1000.0,a\n1001.0,b\n", None, "or another order: id in row 0 is '1000.0'"),
         ("label\na\nb\na\n", None, "has 3 labels for 2 rows"),
-        ("id,label\n1000,a\n1000,b\n1001,a\n", "id", "'id' is '1000' twice; it must name each row once"),
-        ("id,label\n1000,a\n1002,b\n", "id", "lacks the row whose id is such as '1001'"),
+        ("id,label\n1000,a\n1000,b\n1001,a\n", "id", "'id' is '1000' twice; it must identify each row"),
+        ("id,label\n1000,a\n1002,b\n", "id", "lacks the row whose id is '1001'"),
         ("id,a,b\n1000,a,b\n1001,a,b\n", "id", "cannot tell which column holds the labels"),
     ],
 )  # fmt: skip
@@ -230,7 +232,7 @@ def test_labels_of_other_rows_are_refused(text: str, on: str | None, said: str, 
     with pytest.raises(InputError) as caught:
         read(path, labels=write(text, "y.csv"), on=on)
     assert said in str(caught.value)
-    with pytest.raises(InputError, match="on names the column that joins a file of labels"):
+    with pytest.raises(InputError, match="on names the column by which a label file is matched"):
         read(path, on="id")
 
 
@@ -390,10 +392,10 @@ def test_what_apply_added_is_not_read(write: Write) -> None:
         ("a.csv", 'p_a,p_b,y\n"0,5","0,5",a\n', "a.csv, line 2, column 'p_a' cannot be read"),
         ("a.csv", b"\xff\xfe\x00" * 50, "expected a readable .csv file"),
         ("a.csv", "p_a,p_a,y\n.5,.5,a\n", "a.csv has two columns 'p_a'"),
-        ("a.jsonl", "[" * 20_000, "a.jsonl, row 0 is no JSON"),
-        ("a.jsonl", "[1]", "a.jsonl, row 0 is no JSON object"),
+        ("a.jsonl", "[" * 20_000, "a.jsonl: row 0 is not a JSON"),
+        ("a.jsonl", "[1]", "a.jsonl: row 0 is not a JSON object"),
         ("a.jsonl", '{"p_a": 0.5, "p_b": 0.5}\n{"p_a": 1}\n', "a.jsonl, row 1: the score in 'p_b' is missing or NaN"),
-        ("a.jsonl", '{"p_a": "x", "p_b": 1}\n{"p_a": 1, "p_b": 0}\n', "holds values of unlike kinds"),
+        ("a.jsonl", '{"p_a": "x", "p_b": 1}\n{"p_a": 1, "p_b": 0}\n', "mixes values of different types"),
         ("a.jsonl", '{"probs": [0.5, 0.5]}\n{"probs": [1]}\n', "if the lists are all the expected size"),
         ("a.parquet", "PAR1nothing", "expected a readable .parquet file, got a broken one"),
         ("a.xlsx", "PK", "read others as a data frame: calibrant.read(frame)"),

@@ -91,10 +91,10 @@ def test_what_is_for_one_class_a_row_names_what_is_for_several_and_the_reverse()
     several = MultiLabel.from_logits([[1.0, -1.0], [0.5, 2.0]], [[1, 0], [0, 1]])
     one = Predictions.from_logits([[1.0, -1.0], [0.5, 2.0]], [1, 0])
     for measure in (ECE(), panel, lambda data: compare(data, data), lambda data: subgroups(data, {"a": [0, 1]})):
-        with pytest.raises(InputError, match=r"got a MultiLabel; take .pooled\(\) or .label\(name\), or use"):
+        with pytest.raises(InputError, match=r"got a MultiLabel; use .pooled\(\) or .label\(name\), or call"):
             measure(several)
     for table in (multilabel_panel, label_table):
         with pytest.raises(InputError, match="use panel and subgroups for one class per row"):
             table(one)
-    with pytest.raises(InputError, match="it is for MultiLabel; fit its base on one class per row"):
+    with pytest.raises(InputError, match="this one is for MultiLabel; fit its base on one class per row"):
         one.calibrated_by(MultiLabelCalibrator(PlattScaling()).fit(several))

@@ -214,8 +214,8 @@ def test_features_are_read_from_any_dtype() -> None:
     [
         ({"weights": [1.0, -2.0]}, "got -2 in row 1; leave out rows that must not count"),
         ({"weights": [1.0, math.nan]}, "finite weights ≥ 0, got nan in row 1"),
-        ({"weights": [0, 0]}, "expected weights that are not all 0, up to 1e150, got 0 to 0"),
-        ({"weights": [1e300, 1.0]}, "divide them by their mean: their scale does not matter"),
+        ({"weights": [0, 0]}, "expected weights up to 1e150, not all 0, got 0 to 0"),
+        ({"weights": [1e300, 1.0]}, "divide them by their mean, since their scale does not matter"),
         ({"weights": [1.0]}, r"weights of shape \(2,\)"),
         ({"groups": [1]}, r"groups of shape \(2,\)"),
         ({"groups": [0.5, 1.0]}, "groups as integers or names"),
@@ -244,16 +244,16 @@ def test_columns_that_do_not_fit_are_refused(columns: dict[str, Any], message: s
         (lambda: Predictions.from_logits([[1.0], [1.0, 2.0]]), "ragged rows"),
         (lambda: Predictions.from_logits("scores.csv"), "load a file with calibrant.read"),
         (lambda: Predictions.from_logits(np.ma.masked_array(GOOD, mask=[[True, False]] * 2)), "without masked entries"),
-        (lambda: NLL()(Pairs.from_probs([0.5], [1])), "got pairs of a probability and an outcome; make them with"),
+        (lambda: NLL()(Pairs.from_probs([0.5], [1])), "got pairs of a probability and an outcome; create them with"),
         (lambda: Predictions.from_logits(GOOD, ["cat", "cow"], class_names=["cat", "dog"]), "got 'cow'"),
         (lambda: Predictions.from_logits(GOOD, class_names=["cat", "cat"]), "2 distinct class_names"),
-        (lambda: Predictions.from_logits(np.zeros((2, 3, 4)), np.zeros((2, 3), int)), "name the class axis by class_dim"),
+        (lambda: Predictions.from_logits(np.zeros((2, 3, 4)), np.zeros((2, 3), int)), "name the class axis with class_dim"),
         (lambda: Predictions.from_probs([[1.2, -0.2]]), "row 0; use from_logits"),
         (lambda: Predictions.from_binary_probs([1.5]), r"probs in \[0, 1\]"),
-        (lambda: Predictions.from_binary_logits([[1.0, 2.0]]), "one logit a row"),
+        (lambda: Predictions.from_binary_logits([[1.0, 2.0]]), "one logit per row"),
         (lambda: Predictions.from_logits(GOOD).calibrated_by(None), "expected a fitted calibrator, got NoneType"),
-        (lambda: Predictions(None), "expected a floating tensor of scores"),
-        (lambda: Predictions(torch.zeros(2, 2), labels=torch.zeros(3)), "2 entries of labels, got 3"),
+        (lambda: Predictions(None), "expected a floating-point tensor of scores"),
+        (lambda: Predictions(torch.zeros(2, 2), labels=torch.zeros(3)), "2 entries in labels, got 3"),
         (lambda: Pairs.from_probs([0.5], [2]), r"labels in \[0, 2\)"),
         (lambda: Pairs.from_top_label([0.5], [0, 1], [0]), r"labels of shape \(1,\)"),
         (lambda: Predictions.from_logits(GOOD).correct, "expected labelled predictions"),
@@ -290,5 +290,5 @@ def test_masks_are_two_class_predictions_of_their_pixels(shape: tuple[int, ...])
     assert NLL()(data) == pytest.approx(expected.item(), rel=1e-6)
     assert data.groups.unique(return_counts=True)[1].tolist() == [15, 20]
     assert torch.equal(Predictions.from_binary_logits(logits, masks, ignore_index=255).labels, y)
-    with pytest.raises(InputError, match="one logit a row or pixel"):
+    with pytest.raises(InputError, match="one logit per row or pixel"):
         Predictions.from_binary_logits(logits.reshape(-1, 2))

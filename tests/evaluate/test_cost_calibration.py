@@ -71,7 +71,7 @@ def test_weights_and_groups_count() -> None:
 
 def test_negative_costs_are_fine_and_equal_ones_refused() -> None:
     with pytest.raises(
-        InputError, match="expected costs that differ between actions, got the same for all of them; say"
+        InputError, match="expected costs that differ between actions, got the same for all of them; give"
     ):
         cost_calibration(sample(100), [[2.0, 2.0]] * 3)
     gains = cost_calibration(sample(100), [[-cost for cost in row] for row in COSTS])

@@ -192,7 +192,7 @@ def test_apply_copies_all_else_and_writes_what_the_columns_held(tmp_path: Path) 
     [file] = scale.apply(TemperatureScaling().fit(data), scale.batches(home), tmp_path / "one.parquet")
     added = ["calibrated_p_a", "calibrated_p_b", "calibrated_p_c"]
     assert pq.read_table(file).column_names == [*columns, "who", *added]
-    with pytest.raises(InputError, match="has a column 'calibrated_p_a' already"):
+    with pytest.raises(InputError, match="already has a column 'calibrated_p_a'"):
         scale.apply(TemperatureScaling().fit(data), scale.batches(file), tmp_path / "two.parquet")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "one.parquet", "out"]
 

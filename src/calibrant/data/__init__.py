@@ -1,1 +1,1 @@
-"""Predictions, pairs and predictions of several labels; reading and saving them; and the check for leakage."""
+"""Predictions, pairs and multi-label predictions; functions that read and save them; and the leakage check."""

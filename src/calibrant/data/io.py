@@ -1,12 +1,13 @@
 """Reads predictions from files and data frames, and saves them in open formats.
 
-The user states what the columns contain, or they have one of these names; nothing else is inferred:
+Either the user states what the columns contain, or the columns have one of these names; nothing else is inferred:
 
-    scores     p_*, prob_*, probs_* (probabilities), logit_*, logits_* (logits): one column per class, * being its name;
-               p, prob (the probability of class 1), probs, logits (one list per row)
+    scores     p_*, prob_*, probs_* (probabilities), logit_*, logits_* (logits): one column per class, where * is its
+    name;
+               p, prob (the probability of class 1); probs, logits (one list per row)
     label      label, labels, y, y_true, target
     others     weights, groups, split, decision, feature:*
-    arrays     logits or probs, labels and the others, each alone or after the name of a split: val_logits, test_labels
+    arrays     logits or probs, labels and the others, alone or with a split name as prefix: val_logits, test_labels
 """
 
 import csv
@@ -48,8 +49,8 @@ PREFIXES: dict[str, Scores] = {
 WHOLE: dict[str, Scores] = {"p": "probs", "prob": "probs", "probs": "probs", "logits": "logits"}
 LABELS = ("label", "labels", "y", "y_true", "target")
 OTHERS: dict[str, Kind] = {"weights": "number", "groups": "any", "split": "text", "decision": "text"}
-CALIBRATED = "calibrated_"  # before the names of columns that ``calibrant apply`` adds
-UNNAMED = "all"  # the split of a file without splits
+CALIBRATED = "calibrated_"  # prefix of columns that ``calibrant apply`` adds
+UNNAMED = "all"  # name of the only split of a file without splits
 SAVED = (".npz", ".safetensors", ".parquet", ".feather", ".arrow", ".csv", ".tsv", ".jsonl")
 _LISTS = (".parquet", ".feather", ".arrow")  # formats in which a row's scores are saved as a list
 _SUM = 1e-4  # sums of probabilities that differ less from 1 are not corrected
@@ -61,11 +62,11 @@ class Part:
 
     Args:
         table: The table.
-        columns: The columns of the scores: one per class, or a single one.
-        kind: Whether they are "logits" or "probs".
-        spellings: Possible names of the classes; the first are used for display. Empty if the classes have no names.
+        columns: The score columns: one per class, or a single one.
+        kind: Whether the scores are "logits" or "probs".
+        spellings: Possible lists of class names; the first is used for display. Empty if the classes have no names.
         stem: The prefix of a split's arrays, such as ``val_``.
-        shape: Shape of the scores, once they have been read.
+        shape: The shape of the scores, once they have been read.
         needed: The columns that were read.
     """
 
@@ -83,8 +84,8 @@ class Contents:
     """The content of a file.
 
     Args:
-        splits: The predictions of each split by name; "all" if there are no splits.
-        parts: The location of each split's scores; a single part if a column contains the split.
+        splits: The predictions of each split by name; the name is "all" if there are no splits.
+        parts: The location of each split's scores; a single part if the splits are named in a column.
         notes: Sentences on how the file was read.
     """
 
@@ -93,7 +94,7 @@ class Contents:
     notes: list[str] = field(default_factory=list)
 
     def find(self, split: str | None) -> str:
-        """Return the key of a split by name, or of the only split; without splits, every name means all rows.
+        """Return the key of the named split, or of the only one; without splits, every name means all rows.
 
         Raises:
             InputError: If there is no such split, or there are several and ``split`` is None.
@@ -103,7 +104,7 @@ class Contents:
         if split not in self.splits:
             lacking = "several splits" if split is None else f"no split {split!r}"
             known = abridged(sorted(self.splits))
-            raise InputError(f"{self.parts[0].table.name} has {lacking}: name one of {known} with split")
+            raise InputError(f"{self.parts[0].table.name} has {lacking}; name one of {known} with split")
         return split
 
 
@@ -125,29 +126,29 @@ def read(
     """Read predictions from a file or a data frame.
 
     Args:
-        path_or_frame: A ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet``, ``.feather``, ``.npz``, ``.safetensors``, ``.pt`` or ``.npy``
-            file, or a frame of pandas, Polars or PyArrow.
-        columns: The columns of the scores, one per class: their names in order, or a pattern such as ``"p_*"``; or one column of
-            lists or of the probability of class 1; or the name of an array. Columns with the names listed on the page about files
-            are found without it.
-        label: The column or array of the labels: names of classes as in the columns, or integers from 0. With ``multilabel`` a
+        path_or_frame: A ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet``, ``.feather``, ``.npz``, ``.safetensors``, ``.pt``
+            or ``.npy`` file, or a frame from pandas, Polars or PyArrow.
+        columns: The score columns, one per class: their names in order, or a pattern such as ``"p_*"``. Alternatively,
+            a single column that holds lists or the probability of class 1, or the name of an array. Columns with the
+            standard names are found without this argument.
+        label: The label column or array: class names as in the column names, or integers from 0. With ``multilabel``, a
             pattern such as ``"y_*"``.
         kind: Whether the scores are "logits" or "probs".
-        weights: The column of weights ≥ 0.
-        groups: The column of groups of dependent rows, such as patient.
+        weights: The column with the row weights ≥ 0.
+        groups: The column that identifies groups of dependent rows, such as patients.
         split: The split to read, if the file has several.
-        class_names: The names of the classes in the order of the scores, if labels are text and the scores have no names.
+        class_names: The class names in the order of the scores, if labels are text and the scores have no names.
         labels: A file with the labels, in the same order or matched by the column ``on``.
-        on: A column of both files by which rows are matched; its values must be unique in the file of labels.
+        on: The column, present in both files, by which rows are matched; its values must be unique in the label file.
         features: Further columns to keep, for calibrators and metrics that use groups.
-        multilabel: Whether each row has several labels, each 1, 0 or −1 (missing), with a score for each.
+        multilabel: Whether each row has several labels, each 1, 0 or −1 (missing), with one score per label.
 
     Returns:
         The predictions; a ``MultiLabel`` if ``multilabel`` is set.
 
     Raises:
         FileFormatError: If the file is missing, broken or of another kind.
-        InputError: If the content of the columns is not clear from names or arguments, or is invalid.
+        InputError: If the content of the columns is invalid, or not clear from their names or the arguments.
 
     Examples:
         >>> import pathlib, tempfile
@@ -163,22 +164,22 @@ def read(
 
 
 def read_contents(source: Any, mapped: Mapped | None = None, *, labelled: bool | None = None) -> Contents:
-    """Return the rows of every split of a file or a data frame, and how they were read.
+    """Return the rows of every split of a file or a data frame, with notes on how they were read.
 
     Args:
-        source: A path, a frame, or a table that is open.
+        source: A path, a frame, or an open table.
         mapped: The user's mapping of columns.
-        labelled: Whether labels are required. None reads labels if there are any; False reads only scores, decisions and
-            features, of all rows as one split.
+        labelled: Whether labels are required. None reads labels if there are any; False reads only scores, decisions
+            and features, and all rows as one split.
 
     Raises:
-        FileFormatError: As ``read``.
-        InputError: As ``read``, or if labels are needed and nothing is called so.
+        FileFormatError: As for ``read``.
+        InputError: As for ``read``, or if labels are required and no label column is found.
     """
     mapped, found = mapped or Mapped(), Contents()
     table = source if isinstance(source, Table) else open_table(source)
     stems = [""]
-    if isinstance(table, Arrays):  # the arrays of a split have its name as prefix
+    if isinstance(table, Arrays):  # the arrays of a split have its name as a prefix
         mapped = replace(mapped, columns="") if table.names == [""] else mapped
         keys = ("logits", "probs") if mapped.columns is None else (str(mapped.columns),)
         pairs = [(name, key) for name in table.names for key in keys if FEATURE not in name]
@@ -195,7 +196,7 @@ def read_contents(source: Any, mapped: Mapped | None = None, *, labelled: bool |
 
 
 def _find_scores(table: Table, mapped: Mapped) -> Part:
-    """Return the location of the scores in a table, from the user's mapping or from the columns' names."""
+    """Return the location of the scores in a table, from the user's mapping or from the column names."""
     columns = mapped.columns
     if columns is None:
         there = [f"{key}*" for key in PREFIXES if _match_pattern(table, f"{key}*")]
@@ -215,7 +216,7 @@ def _find_scores(table: Table, mapped: Mapped) -> Part:
         chosen = list(stars.values())
         spellings = [[star.removeprefix(_prefix(star)) for star in stars]]
     if not chosen or len(set(chosen)) < len(chosen):
-        raise InputError(f"{table.name}: columns must name each column of scores once, got {columns!r}")
+        raise InputError(f"{table.name}: columns must name each score column once, got {columns!r}")
     bare = [name.removeprefix(CALIBRATED) for name in chosen]
     kinds = {mapped.kind or PREFIXES.get(_prefix(name)) or WHOLE.get(name) for name in bare}
     if len(kinds) > 1 or (kind := kinds.pop()) is None:
@@ -232,9 +233,10 @@ def _prefix(name: str) -> str:
 
 
 def _match_pattern(table: Table, pattern: str) -> dict[str, str]:
-    """Return the columns that match a pattern, by the text that its star stands for, those with numbers in their order.
+    """Return the columns that match a pattern, keyed by the text that its star stands for.
 
-    Columns added by ``apply`` match only patterns that name them.
+    Columns whose keys are all numbers are sorted by them. Columns added by ``apply`` match only patterns that begin
+    with their prefix.
     """
     front, _, back = pattern.partition("*")
     found = {}
@@ -261,7 +263,7 @@ def _read_part(part: Part, mapped: Mapped, labelled: bool | None, found: Content
     table, several = part.table, mapped.multilabel
     labels = [] if labelled is False or mapped.labels is not None else _label_columns(part, mapped, labelled)
     if odd := [name for name in mapped.features if name in (*part.columns, *labels)]:
-        raise InputError(f"{table.name}: {odd[0]!r} holds scores or labels, so it can be no feature")
+        raise InputError(f"{table.name}: {odd[0]!r} holds scores or labels, so it cannot be a feature")
     roles = ["decision"] if labelled is False else list(OTHERS)  # a decision is carried along with the scores
     said = {role: getattr(mapped, role, None) or role * (role in table.places) for role in roles}
     features = {name: FEATURE + name if FEATURE + name in table.places else name for name in mapped.features}
@@ -313,7 +315,7 @@ def _as_classes(
     columns: dict[str, Any],
     notes: list[str],
 ) -> Predictions:
-    """Return rows with one class each, whose labels are matched with the names of the classes."""
+    """Return predictions with one class per row, after matching the labels with the class names."""
     table, classes, alone = part.table, scores.shape[1] if scores.ndim > 1 else 2, scores.ndim == 1 and names is None
     spellings = part.spellings if names is None else [names]
     event = spellings[0][0] if alone and spellings else None
@@ -344,7 +346,7 @@ def _scores_in(part: Part, held: Mapping[str, Any]) -> Array:
     """Return the scores (N, K), or (N,) with one number per row, from the columns that were read."""
     table, columns = part.table, [held[name] for name in part.columns]
     if len(columns) > 1 and any(column.ndim > 1 for column in columns):
-        raise InputError(f"{table.name}: columns must name one column of lists, or several of numbers")
+        raise InputError(f"{table.name}: columns must name one column of lists, or several columns of numbers")
     values: Array = np.stack(columns, axis=1) if len(columns) > 1 else columns[0]
     part.shape = values.shape
     if np.isnan(values).any():
@@ -355,16 +357,16 @@ def _scores_in(part: Part, held: Mapping[str, Any]) -> Array:
 
 
 def _divide_rounded(probs: Array, part: Part, notes: list[str]) -> Array:
-    """Return probabilities whose rows sum to 1: rounded ones are divided by their sums, with a note.
+    """Return probabilities whose rows sum to 1; rounded rows are divided by their sums, and a note is added.
 
-    A sum may differ from 1 by half a unit of the last decimal for each class, at least by 1e-4.
+    A row's sum may differ from 1 by half a unit of the last decimal per class, or by 1e-4 if that is more.
 
     Raises:
         InputError: If a sum differs by more.
     """
     sums = probs.sum(axis=1, dtype=np.float64)
     off = np.abs(sums - 1)
-    if not (off > _SUM).any() or not np.isfinite(sums).all() or (probs < 0).any():  # others are refused with the rest
+    if not (off > _SUM).any() or not np.isfinite(sums).all() or (probs < 0).any():  # later checks refuse the rest
         return probs
     digits = next((d for d in range(8) if (np.abs(np.round(probs, d) - probs) < 1e-9).all()), None)
     if off.max() > max(_SUM, probs.shape[1] / 2 * 10.0**-digits if digits else 0) + 1e-9:
@@ -372,12 +374,14 @@ def _divide_rounded(probs: Array, part: Part, notes: list[str]) -> Array:
         where = f"{part.table.name}, {part.table.place(row)}: {abridged(part.columns)}"
         raise InputError(f"{where} sum to {sums[row]:.6g}; the probabilities of a row must sum to 1")
     count = f"{int((off > _SUM).sum()):,} rows"
-    notes.append(f"{count} of rounded probabilities are divided by their sums, up to {off.max():.2g} from 1")
+    notes.append(
+        f"{count} of rounded probabilities are divided by their sums, which differ from 1 by up to {off.max():.2g}"
+    )
     return np.where(off[:, None] > _SUM, probs / sums[:, None], probs)
 
 
 def _label_columns(part: Part, mapped: Mapped, labelled: bool | None) -> list[str]:
-    """Return the columns of the labels, in the order of the scores where there are several; none if they are not needed."""
+    """Return the label columns, in the order of the scores if there are several; empty if labels are not needed."""
     table, said = part.table, mapped.label
     if mapped.multilabel:
         for pattern in ["label_*", "labels_*"] if said is None else [said] * ("*" in said):
@@ -394,7 +398,7 @@ def _label_columns(part: Part, mapped: Mapped, labelled: bool | None) -> list[st
 
 
 def _read_labels(mapped: Mapped, table: Table, rows: int) -> Any:
-    """Return the labels from a separate file, in the order of the rows or matched by the text of a column."""
+    """Return the labels from a separate file, in the order of the rows or matched by a column."""
     path = check_source(mapped.labels)
     if path.suffix.lower() == ".txt":  # one label per line, without a header
         lines = [line.strip() for line in read_text(path).splitlines() if line.strip()]
@@ -415,20 +419,20 @@ def _read_labels(mapped: Mapped, table: Table, rows: int) -> Any:
         codes = codes[find_rows(wanted, keys, on=mapped.on, name=other.name)]
     elif len(codes) != rows:
         held = f"{other.name} has {len(codes):,} labels for {rows:,} rows"
-        raise InputError(f"{held}; join them by on, a column of both files")
+        raise InputError(f"{held}; match them with on, a column of both files")
     else:
         refuse_other_rows(table, other, scores=names)
     return found._replace(codes=codes) if isinstance(found, Texts) else codes
 
 
 def refuse_other_rows(table: Table, other: Table, *, scores: Collection[str]) -> None:
-    """Check that two tables agree in all columns that both have, except ``scores``.
+    """Check that two tables agree in all common columns except ``scores``.
 
     Raises:
         InputError: If a column differs in some row.
     """
     if isinstance(table, Arrays) or isinstance(other, Arrays):
-        return  # no column of either says which row is which
+        return  # arrays have no columns that identify rows
     theirs = {name.casefold(): name for name in other.names if name not in scores}
     for name in (name for name in table.names if name not in scores and name.casefold() in theirs):
         columns = ((table, name), (other, theirs[name.casefold()]))
@@ -437,9 +441,9 @@ def refuse_other_rows(table: Table, other: Table, *, scores: Collection[str]) ->
         if len(differ):
             row = int(differ[0])
             first, second = (repr(str(column[row])) if row < len(column) else "missing" for column in (one, two))
-            rows = f"{other.name}: its rows are others than those of {table.name}, or in another order"
+            rows = f"{other.name} has other rows than {table.name}, or another order"
             raise InputError(
-                f"{rows}: {name} is {second} in row {row}, there {first}; join them by on, a column of both"
+                f"{rows}: {name} in row {row} is {second}, not {first}; match rows with on, a column of both files"
             )
 
 
@@ -457,25 +461,25 @@ def find_rows(wanted: Array, keys: Array, *, on: str, name: str) -> Array:
     """
     names, first, counts = np.unique(keys, return_index=True, return_counts=True)
     if (counts > 1).any():
-        raise InputError(f"{name}: {on!r} is {str(names[np.argmax(counts > 1)])!r} twice; it must name each row once")
+        raise InputError(f"{name}: {on!r} is {str(names[np.argmax(counts > 1)])!r} twice; it must identify each row")
     places = np.minimum(np.searchsorted(names, wanted), len(names) - 1)
     if (lacking := np.flatnonzero(names[places] != wanted)).size:
-        rows = f"{lacking.size:,} rows" if lacking.size > 1 else "the row"
-        raise InputError(f"{name} lacks {rows} whose {on} is such as {str(wanted[lacking[0]])!r}")
+        rows = f"{lacking.size:,} rows, such as the one" if lacking.size > 1 else "the row"
+        raise InputError(f"{name} lacks {rows} whose {on} is {str(wanted[lacking[0]])!r}")
     found: Array = first[places]
     return found
 
 
 def calibrated_columns(part: Part, data: Any, prefix: str = CALIBRATED) -> dict[str, Array]:
-    """Return the scores of predictions in the columns, or the array, that a part of a file has for them, and their decisions.
+    """Return the scores and decisions of predictions as the columns or arrays to write to their file.
 
     Args:
-        part: Where the scores stood that ``data`` had before.
-        data: The rows of the part.
-        prefix: Stands before the names of the scores; "" puts them in the place of the former ones.
+        part: The location of the original scores in the file.
+        data: The predictions for the rows of the part.
+        prefix: The prefix of the new columns; "" replaces the original scores.
 
     Raises:
-        InputError: If the table has such a column already.
+        InputError: If the table already has a column of this name.
     """
     values: Array = (data.logits if part.kind == "logits" else data.probs).detach().cpu().numpy()
     scores = {name: values[:, at] for at, name in enumerate(part.columns)}
@@ -486,26 +490,28 @@ def calibrated_columns(part: Part, data: Any, prefix: str = CALIBRATED) -> dict[
             values = np.moveaxis(values.reshape(part.shape[0], *part.shape[2:], -1), -1, 1)
         scores = {part.columns[0]: values}
     if prefix and (there := [prefix + name for name in scores if prefix + name in part.table.places]):
-        raise InputError(f"{part.table.name} has a column {there[0]!r} already; name a file without it")
+        raise InputError(f"{part.table.name} already has a column {there[0]!r}; name a file without it")
     columns = {part.stem + prefix + name: column for name, column in scores.items()}
     if data.decision is not None:
         codes = data.decision.cpu().numpy().reshape(part.shape[0], *part.shape[2:])
-        spread = data.class_names is not None and len(part.columns) > 1  # elsewhere labels are indices
+        spread = data.class_names is not None and len(part.columns) > 1  # otherwise labels are indices
         columns[f"{part.stem}decision"] = np.array(data.class_names)[codes] if spread else codes
     return columns
 
 
 def save_predictions(path: str | os.PathLike[str], data: Any) -> None:
-    """Save predictions in a form that ``read`` understands without arguments; the file is written atomically.
+    """Save predictions to a file that ``read`` can read without further arguments.
+
+    The file is written atomically.
 
     Args:
-        path: A path whose suffix is the format: ``.npz``, ``.safetensors`` (without features of text), ``.parquet``, ``.feather``,
-            ``.csv``, ``.tsv`` or ``.jsonl``.
-        data: Predictions, or a dict from names of splits to predictions.
+        path: The file. Its suffix determines the format: ``.npz``, ``.safetensors`` (which cannot hold text features),
+            ``.parquet``, ``.feather``, ``.csv``, ``.tsv`` or ``.jsonl``.
+        data: Predictions, or a dict from split names to predictions.
 
     Raises:
-        InputError: If these are not predictions, or the name of a class cannot be written in a table.
-        FileFormatError: If the suffix is another, or the file cannot be written.
+        InputError: If ``data`` are not predictions, or a class name cannot be used in a table.
+        FileFormatError: If the suffix is not one of these, or the file cannot be written.
 
     Examples:
         >>> import pathlib, tempfile
@@ -524,7 +530,7 @@ def save_predictions(path: str | os.PathLike[str], data: Any) -> None:
         raise InputError(f"expected predictions, or a dict of split → predictions, got {odd[0]}")
     known = {one.names if isinstance(one, MultiLabel) else one.class_names for one in splits.values()}
     if len(known) != 1:
-        raise InputError("expected splits with the same classes; save each to a file of its own")
+        raise InputError("expected splits with the same classes; save each split to a separate file")
     [names] = known
     for text in names or ():
         if text != text.strip() or text in ("", "*"):
@@ -546,18 +552,21 @@ def save_predictions(path: str | os.PathLike[str], data: Any) -> None:
 
 
 def _scores_of(data: Any) -> tuple[Scores, Array]:
-    """Return the scores as they were given."""
+    """Return the kind of the scores and the scores themselves, as they were passed in."""
     if data.given_probs is None:
         return "logits", stored_tensor(data.logits)
     return "probs", stored_tensor(data.given_probs)
 
 
 def _as_table(data: Any, names: Sequence[str] | None, suffix: str, split: str | None) -> Any:
-    """Return predictions as an Arrow table, with scores as lists for ``.parquet`` and ``.feather``, else one column per class."""
+    """Return predictions as an Arrow table.
+
+    Scores are lists for ``.parquet`` and ``.feather``; for other formats there is one column per class.
+    """
     (kind, values), several = _scores_of(data), isinstance(data, MultiLabel)
     lists, arrays = suffix in _LISTS and not several, data.stored()
     ends = names or [str(k) for k in range(values.shape[1])]
-    wide = values if suffix in _LISTS else values.astype(np.float64)  # the text of a float32 is read as a float64
+    wide = values if suffix in _LISTS else values.astype(np.float64)  # readers parse the text of a float32 as a float64
     columns: dict[str, Array] = {f"{kind}_{end}": wide[:, k] for k, end in enumerate(ends)}
     if lists:
         columns = {kind: values}

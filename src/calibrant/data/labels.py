@@ -1,4 +1,7 @@
-"""Labels as indices of classes: names are matched by their text, and integers are indices, never both in one column."""
+"""Converts labels to class indices.
+
+Class names are matched as text, and integers are class indices. One column never contains both.
+"""
 
 import re
 from collections.abc import Callable, Sequence
@@ -11,7 +14,7 @@ import numpy as np
 from calibrant.data.tables import Texts, abridged
 from calibrant.errors import InputError
 
-TRUTH = (("no", "yes"), ("false", "true"))  # names of what did not happen and of what did
+TRUTH = (("no", "yes"), ("false", "true"))  # usual names for "no event" and "event"
 
 
 def match_labels(
@@ -23,20 +26,23 @@ def match_labels(
     column: str,
     place: Callable[[int], str],
 ) -> tuple[Any, Sequence[str] | None]:
-    """Return the class of each row, and the spelling of the classes that the labels have; None where they are indices.
+    """Return the class index of each row, and the class names that the labels use.
 
     Args:
         texts: The labels.
-        spellings: Names of the classes in the order of the scores, in one or several spellings of which the first that has
-            every label counts; none where the scores have no names.
+        spellings: Lists of class names, each in the order of the scores; the first list that contains every label is
+            used. Empty if the scores have no names.
         classes: Number of classes K.
-        numbers_first: Whether integers are indices even where classes have numbers as names, as in arrays. Columns p1, p2, p3
-            have labels 1, 2, 3.
-        column: What messages call the labels.
-        place: Says where a row stands.
+        numbers_first: Whether integers are indices even if the class names are numbers, as in arrays. In tables, the
+            columns p1, p2, p3 belong to the labels 1, 2, 3.
+        column: The name of the labels in error messages.
+        place: A function that describes the place of a row in error messages.
+
+    Returns:
+        The indices, and the list of class names or None if the labels are indices.
 
     Raises:
-        InputError: If a label is empty, or is no class.
+        InputError: If a label is empty or does not name a class.
     """
     labels = [_plain(value) for value in texts.values]
     are_indices = [label.isdecimal() and int(label) < classes for label in labels]
@@ -56,14 +62,15 @@ def match_labels(
         raise InputError(f"{column} is empty in {where}; leave out rows without a label")
     may = [f"an integer from 0 to {classes - 1}"] * (not numbered)
     may += [f"one of the classes {abridged(spellings[0])}"] if spellings else []
-    more = "" if spellings or labels[wrong].isdecimal() else "; name the classes by class_names"
+    more = "" if spellings or labels[wrong].isdecimal() else "; name the classes with class_names"
     raise InputError(f"{column} is {texts.values[wrong]!r} in {where}; it must be {' or '.join(may)}{more}")
 
 
 def event_spellings(texts: Texts, event: str | None) -> list[tuple[str, str]]:
-    """Return what labels may call the two classes where one column holds the probability of an event, perhaps by its name.
+    """Return possible names of the two classes if a single column holds the probability of an event.
 
-    The labels "stayed" and "left" of the event "left" give ("stayed", "left") first, and then the usual words for no and yes.
+    If the event is called "left" and the labels are "stayed" and "left", the first pair is ("stayed", "left"). The
+    usual words for no and yes follow.
     """
     others = [label for label in map(_plain, texts.values) if label and label != event]
     named = event is not None and len(others) < 2 and len(others) < len(texts.values)
@@ -71,7 +78,10 @@ def event_spellings(texts: Texts, event: str | None) -> list[tuple[str, str]]:
 
 
 def name_spellings(columns: Sequence[str]) -> list[list[str]]:
-    """Return what columns may call their classes: what is left without the words that all names begin or end with, then the names.
+    """Return possible lists of class names, derived from the names of the score columns.
+
+    Words with which all column names begin or end are removed, as many as possible first; the column names themselves
+    are last.
 
     Examples:
         >>> name_spellings(["prob class a", "prob class b"])
@@ -90,7 +100,7 @@ def name_spellings(columns: Sequence[str]) -> list[list[str]]:
 
 
 def class_note(spelled: Sequence[str] | None, names: Sequence[str] | None, classes: int) -> str:
-    """Return which label means which class; nothing where they are the same numbers in order."""
+    """Return a note on which label means which class, or "" if labels and classes are both 0, 1, …."""
     numbers = [str(k) for k in range(classes)]
     labels, names = list(spelled or numbers), list(names or numbers)
     if labels != names:
@@ -99,7 +109,7 @@ def class_note(spelled: Sequence[str] | None, names: Sequence[str] | None, class
 
 
 def _plain(text: str) -> str:
-    """Return a label without padding, quotes, or the ".0" that a column of integers gets from an empty cell."""
+    """Return a label without padding, quotes, or the ".0" that an empty cell causes in a column of integers."""
     bare = text.strip()
     bare = bare[1:-1] if len(bare) > 1 and bare[0] == bare[-1] == '"' else bare
     return bare.partition(".")[0] if re.fullmatch(r"-?\d+\.0*", bare) else bare

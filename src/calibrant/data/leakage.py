@@ -1,11 +1,14 @@
-"""The leakage guard: hashes of the rows that a calibrator was fitted on, compared with the rows to evaluate on.
+"""The leakage guard: compares hashes of the rows that a calibrator was fitted on with the rows to evaluate on.
 
-A row enters less its largest logit and rounded, with its label, so that the same row is known in another order, another dtype,
-after a log-softmax or with constants added. Outputs of a saturated model coincide without being the same example. So only outputs that
-occurred once among the fitted rows are evidence, each counts once, and as many as chance explains are allowed (Good 1953).
+Before a row is hashed together with its label, its largest logit is subtracted and the differences are rounded. The
+same row is therefore recognised in another order, in another dtype, after a log-softmax, or with a constant added to
+its logits. Different examples can have identical outputs if the model is saturated. Therefore only outputs that
+occurred exactly once among the fitted rows count as evidence, each of them counts once, and as many matches as chance
+explains are allowed (Good 1953).
 
-Of more than 65,536 rows as many, evenly spaced, are hashed; of several parts the 65,536 smallest hashes are kept, which are a random
-sample of all. So of millions of rows a leak is found where these are more than one in a hundred of the fitted rows.
+If there are more than 65,536 rows, 65,536 evenly spaced ones are hashed. If the rows come in several parts, the 65,536
+smallest hashes are kept, which are a random sample of all hashes. A leak among millions of rows is therefore found as
+long as more than one in a hundred fitted rows is hashed.
 """
 
 import math
@@ -17,24 +20,25 @@ from torch import Tensor
 
 from calibrant.errors import LeakError
 
-_KEPT = 1 << 16  # hashes of each resolution, and rows that are hashed at once
-_COLUMNS = 8  # that enter a hash, evenly spaced; more would seldom all survive rounding to 16 bits
-# Cells a nat, in bits. A float16 logit of size 8 is off by 2⁻⁸, so that most of eight cells of 2⁻⁶ stay the same. One or two numbers
-# need finer cells to tell rows apart, and two classes both: fine cells for many rows, coarse ones for float16.
+_KEPT = 1 << 16  # number of hashes kept at each resolution, and largest number of rows hashed at once
+_COLUMNS = 8  # number of evenly spaced columns in a hash; more would seldom all survive rounding to 16 bits
+# Cells per nat, in bits. A float16 logit of size 8 is off by 2⁻⁸, so most of eight cells of width 2⁻⁶ stay the same.
+# With only one or two numbers per row, finer cells are needed to tell rows apart. Two classes use both: fine cells for
+# many rows, coarse ones for float16.
 _BITS, _BITS_OF_FEW = (6,), {2: (20, 11), 3: (8,)}
-_FARTHEST = -(2.0**40)  # in cells: excluded classes lie there
-_LABEL_BITS = 8  # the lowest bits of a hash
-_SHARE, _FEWEST = 0.01, 8  # a leak is more than one row in a hundred, and eight rows at least
-_UNSEEN = 3  # outputs that may occur twice though none did: the rule of three
-_HEADER = 4  # of a resolution's block: largest hash, rows and twice-seen outputs up to it, entries that follow
+_FARTHEST = -(2.0**40)  # position of excluded classes, in cells
+_LABEL_BITS = 8  # the lowest bits of a hash, which hold the label
+_SHARE, _FEWEST = 0.01, 8  # a leak is more than one row in a hundred, and at least eight rows
+_UNSEEN = 3  # number of outputs that may occur twice although none did (the rule of three)
+_HEADER = 4  # numbers before a block: its largest hash, its rows, its outputs that occurred twice, its entries
 
 
 @dataclass(frozen=True, eq=False)
 class KeptHashes:
-    """What is kept of some fitted rows; parts add.
+    """The hashes kept from some fitted rows. The hashes of several parts can be added.
 
     Args:
-        kept: Of each resolution distinct hashes, ascending, and how often each occurred.
+        kept: For each resolution, the distinct hashes in ascending order, and the number of times that each occurred.
     """
 
     kept: tuple[tuple[Tensor, Tensor], ...]
@@ -49,7 +53,10 @@ class KeptHashes:
 
 
 def row_hashes(logits: Tensor, labels: Tensor | None = None) -> Tensor:
-    """Return int64 hashes (R, n) of rows of ``logits`` (N, K), n ≤ 65,536, at R resolutions; without ``labels`` the lowest byte is 0."""
+    """Return int64 hashes (R, n) of n ≤ 65,536 rows of ``logits`` (N, K) at R resolutions.
+
+    The lowest byte of a hash holds the label; it is 0 without ``labels``.
+    """
     spaced = slice(None, None, -(-len(logits) // _KEPT) or 1)
     logits, labels = logits[spaced], None if labels is None else labels[spaced]
     step = -(-logits.shape[1] // _COLUMNS)
@@ -58,19 +65,19 @@ def row_hashes(logits: Tensor, labels: Tensor | None = None) -> Tensor:
     factors, sizes = odd_numbers(below.shape[1]).to(below.device), _BITS_OF_FEW.get(logits.shape[1], _BITS)
     cells = [(below * 2.0**bits).round().clamp_min(_FARTHEST).long() for bits in sizes]
     mixed = torch.stack([(one * factors).sum(dim=1) for one in cells]).cpu()
-    # products carry upwards only: without the shift the lower bits would depend on the lower bits of the cells alone
+    # products carry only upwards: without the shift the lower bits would depend only on the lower bits of the cells
     bare = ((mixed ^ (mixed >> 29)) * odd_numbers(1)) >> _LABEL_BITS << _LABEL_BITS
     return bare if labels is None else bare | ((labels.cpu().long() * odd_numbers(1)) >> 40 & ((1 << _LABEL_BITS) - 1))
 
 
 def part_of(logits: Tensor, labels: Tensor | None = None) -> KeptHashes:
-    """Return what is kept of fitted rows ``logits`` (N, K) with ``labels`` (N,) or without."""
+    """Return the hashes to keep from fitted rows ``logits`` (N, K), with or without ``labels`` (N,)."""
     found = (torch.unique(one, return_counts=True) for one in row_hashes(logits, labels))
     return KeptHashes(tuple((values[:_KEPT], times[:_KEPT]) for values, times in found))
 
 
 def sketch_of(part: KeptHashes, rows: int) -> Tensor:
-    """Return the sketch (int64), as ``Calibrator.fit_rows``, of so many fitted rows of which ``part`` was kept."""
+    """Return the int64 sketch for ``Calibrator.fit_rows``: the number of fitted ``rows`` and their hashes ``part``."""
     blocks = [torch.tensor([rows])]
     for values, times in part.kept:
         single, last = values[times == 1], values[-1] if len(values) == _KEPT else torch.iinfo(torch.int64).max
@@ -80,20 +87,20 @@ def sketch_of(part: KeptHashes, rows: int) -> Tensor:
 
 
 def rows_in_sketch(sketch: Tensor) -> int:
-    """Return how many rows a sketch is of; 0 where there is none."""
+    """Return the number of fitted rows that a sketch describes; 0 for an empty sketch."""
     return int(sketch[0]) if len(sketch) else 0
 
 
 def check_not_fitted_on(logits: Tensor, sketch: Tensor, labels: Tensor | None = None) -> None:
-    """Refuse ``logits`` (N, K) of which more than 1 % of the rows, and more than chance explains, are in the sketch.
+    """Raise an error if the sketch contains more than 1 % of the rows, and more than chance explains.
 
     Args:
-        logits: Rows to evaluate on.
-        sketch: As ``Calibrator.fit_rows``.
-        labels: (N,) or None. A row under another label is another example.
+        logits: (N, K) rows to evaluate on.
+        sketch: The sketch of the fitted rows, as in ``Calibrator.fit_rows``.
+        labels: (N,) or None. A row with another label is another example.
 
     Raises:
-        LeakError: Then.
+        LeakError: If so many rows were used for fitting.
     """
     if not len(sketch):
         return
@@ -113,6 +120,6 @@ def check_not_fitted_on(logits: Tensor, sketch: Tensor, labels: Tensor | None = 
 
 @cache
 def odd_numbers(count: int) -> Tensor:
-    """Return odd factors (count,) int64, always the same: they spread a row over all 64 bits."""
+    """Return the same odd int64 factors (count,) in every call; they spread a row over all 64 bits."""
     generator = torch.Generator().manual_seed(0x5EED)
     return torch.randint(-(1 << 62), 1 << 62, (count,), generator=generator) * 2 + 1

@@ -1,4 +1,4 @@
-"""The user's mapping of a file's columns, in a module of its own so that the help does not import PyTorch."""
+"""The user's mapping of a file's columns, in a separate module so that ``calibrant --help`` does not import PyTorch."""
 
 import os
 from collections.abc import Sequence
@@ -27,4 +27,4 @@ class Mapped:
         if self.kind not in (None, "logits", "probs"):
             raise InputError(f"kind must be probs or logits, got {self.kind!r}")
         if self.on is not None and self.labels is None:
-            raise InputError("on names the column that joins a file of labels; name that file by labels")
+            raise InputError("on names the column by which a label file is matched; name that file with labels")

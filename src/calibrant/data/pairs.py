@@ -1,6 +1,6 @@
-"""Pairs of a probability and what happened: what every binned error is computed from.
+"""Pairs of a probability and an outcome, from which every binned calibration error is computed.
 
-They are events with their probabilities, or decisions with their confidences, which hold the class decided.
+A pair is an event with its probability, or a decision (a predicted class) with its confidence.
 """
 
 from dataclasses import dataclass, replace
@@ -15,15 +15,15 @@ from calibrant.data.record import ColumnOptions, Record, checked_columns
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Pairs(Record):
-    """Probabilities and what happened, each 0 or 1: of events, or of decisions that were wrong or right.
+    """Probabilities with their outcomes 0 or 1, for events or for decisions that were wrong or right.
 
-    Decisions hold the class decided; a metric's name says which of the two it means.
+    For decisions, ``decision`` holds the predicted classes; for events it is None.
 
     Args:
         p: (N,) float64 in [0, 1].
         y: (N,) float64, 0 or 1.
         labels: (N,) int64 true class, or None.
-        decision: (N,) int64 class of which ``p`` is the confidence; None of events.
+        decision: (N,) int64 predicted class, whose confidence is ``p``; None for events.
         groups: (N,) int64 group of each row, or None.
         weights: (N,) as in ``Predictions``, or None.
         features: Named columns (N,), as in ``Predictions``, or None.
@@ -40,7 +40,19 @@ class Pairs(Record):
 
     @classmethod
     def from_probs(cls, p: Any, y: Any, **columns: Unpack[ColumnOptions]) -> Self:
-        """Make pairs from probabilities ``p`` (N,) in [0, 1] and what happened, ``y`` (N,) in {0, 1}."""
+        """Create pairs from the probabilities of events and their outcomes.
+
+        Args:
+            p: (N,) probabilities in [0, 1].
+            y: (N,) outcomes, 0 or 1, or booleans.
+            columns: ``groups``, ``weights`` and ``features``, as in ``Predictions.from_logits``.
+
+        Returns:
+            The pairs.
+
+        Raises:
+            InputError: If shapes or values are invalid.
+        """
         p = check_unit_interval(as_tensor(p, name="p"), name="p")
         y = as_tensor(y, name="y")
         y = check_labels(y.to(torch.int64) if y.dtype == torch.bool else y, rows=p.shape[0], classes=2)
@@ -48,7 +60,20 @@ class Pairs(Record):
 
     @classmethod
     def from_top_label(cls, conf: Any, pred: Any, label: Any, **columns: Unpack[ColumnOptions]) -> Self:
-        """Make pairs of decisions from confidences (N,), predicted classes (N,) and true classes (N,)."""
+        """Create pairs of decisions from confidences, predicted classes and true classes.
+
+        Args:
+            conf: (N,) confidences in [0, 1].
+            pred: (N,) predicted classes, integers ≥ 0.
+            label: (N,) true classes, integers ≥ 0.
+            columns: ``groups``, ``weights`` and ``features``, as in ``Predictions.from_logits``.
+
+        Returns:
+            The pairs.
+
+        Raises:
+            InputError: If shapes or values are invalid.
+        """
         p = check_unit_interval(as_tensor(conf, name="conf"), name="conf")
         largest = 1 << 31
         predicted = check_labels(as_tensor(pred, name="pred"), rows=p.shape[0], classes=largest)
@@ -57,19 +82,22 @@ class Pairs(Record):
         return cls(p, y, decision=predicted, labels=labels, **checked_columns(p, **columns))
 
     def top_label(self) -> Self:
-        """Return self: these are pairs already."""
+        """Return the object itself, because these are already pairs."""
         return self
 
     def calibrated_by(self, calibrator: Any, *, allow_fit_rows: bool = False) -> Self:
-        """Return these pairs with the probabilities that ``calibrator`` gives them; decisions and outcomes stay.
+        """Return these pairs with calibrated probabilities; decisions and outcomes do not change.
 
         Args:
             calibrator: A calibrator for two classes (no event, event), fitted on pairs or on two-class predictions.
             allow_fit_rows: As in ``Predictions.calibrated_by``.
 
+        Returns:
+            The calibrated pairs.
+
         Raises:
-            InputError: If it was fitted on another number of classes.
-            LeakError: If it was fitted on these rows.
+            InputError: If the calibrator was fitted on another number of classes.
+            LeakError: If the calibrator was fitted on these rows.
         """
         from calibrant.data.predictions import Predictions
 
@@ -78,22 +106,22 @@ class Pairs(Record):
 
     @property
     def scores(self) -> Tensor:
-        """(N,): the probabilities."""
+        """The probabilities (N,)."""
         return self.p
 
     @property
     def confidence(self) -> Tensor:
-        """(N,) float64: the same as ``p``."""
+        """The probabilities ``p``, (N,) float64."""
         return self.p
 
     @property
     def correct(self) -> Tensor:
-        """(N,) bool: whether the event happened, or the decision was right."""
+        """Whether the event happened, or the decision was right, (N,) bool."""
         return self.y > 0
 
     @property
     def predicted(self) -> Tensor | None:
-        """(N,) int64: the class of which ``p`` is the confidence; None of events."""
+        """The predicted class, whose confidence is ``p``, (N,) int64; None for events."""
         return self.decision
 
     def _about(self) -> list[str]:
@@ -101,5 +129,5 @@ class Pairs(Record):
 
 
 def are_events(data: object) -> TypeGuard[Pairs]:
-    """Return whether ``data`` are pairs of events, not of decisions."""
+    """Return whether ``data`` are pairs for events rather than decisions."""
     return isinstance(data, Pairs) and data.decision is None

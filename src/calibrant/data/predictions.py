@@ -1,6 +1,7 @@
-"""Predictions of a classifier with their labels, and what follows from each row: confidence, decision, log-loss.
+"""Predictions of a classifier with their labels, and values computed for each row: confidence, decision, log-loss.
 
-The kind of input is named by the constructor (``from_logits``, ``from_probs`` …), never guessed, and checked once, here.
+The constructor (``from_logits``, ``from_probs`` …) names the kind of input, which is never guessed and is checked only
+once, here.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,30 +32,33 @@ __all__ = ["Predictions"]
 
 
 class RowOptions(ColumnOptions, total=False):
-    """What predictions are made of with scores and labels, which may have further axes."""
+    """The options of the constructors for scores and labels, which may have further axes."""
 
     class_dim: int
     ignore_index: int | None
     class_names: Sequence[str] | None
 
 
-_OF_LOGITS = ("row_max", "log_sum", "predicted", "confidence")  # cached, and the same for all labels
+_OF_LOGITS = ("row_max", "log_sum", "predicted", "confidence")  # cached properties that do not depend on the labels
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Predictions(Record):
-    """Logits of N samples over K classes, with their labels. Make it by ``from_logits`` or one of its siblings.
+    """Logits of N samples over K classes, with their labels.
+
+    Create it with ``from_logits``, ``from_probs`` or another of its constructors.
 
     Args:
-        logits: (N, K) floating; −inf means p = 0.
-        labels: (N,) int64 in [0, K), or None (production, out-of-distribution data).
+        logits: (N, K) floating-point; −inf means probability 0.
+        labels: (N,) int64 in [0, K), or None (in production, or for out-of-distribution data).
         groups: (N,) int64 cluster of each row (image, patient, sequence), or None.
-        decision: (N,) int64 class decided earlier, where a top-label calibrator must not move it, or None.
-        given_probs: (N, K) the probabilities these predictions were made from, or None if they were made from logits.
-        class_names: K names of the classes, or None.
-        fit_check: The leakage check that ``calibrated_by(…, allow_fit_rows=True)`` put off, or None.
-        weights: (N,) float64 ≥ 0, not all 0, or None: how much each row counts, up to a factor; one of 0 is left out.
-        features: Named columns: (N,) numbers as tensors on the CPU, names as arrays of text; or None.
+        decision: (N,) int64 class predicted before a top-label calibrator changed the confidence, or None.
+        given_probs: (N, K) the probabilities that these predictions were created from, or None for logits.
+        class_names: The K class names, or None.
+        fit_check: The leakage check that ``calibrated_by(…, allow_fit_rows=True)`` postponed, or None.
+        weights: (N,) float64 ≥ 0, not all 0, or None: how much each row counts, up to a common factor. Rows of weight 0
+            are left out.
+        features: Named columns (N,): numbers as tensors on the CPU, text as NumPy arrays; or None.
 
     Examples:
         >>> predictions = Predictions.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 0])
@@ -74,19 +78,23 @@ class Predictions(Record):
     def from_logits(
         cls, logits: Any, labels: Any = None, *, unchecked_kind: bool = False, **options: Unpack[RowOptions]
     ) -> Self:
-        """Make predictions from logits.
+        """Create predictions from logits.
 
         Args:
-            logits: (N, K), or (N, K, d1, …) or any layout with the class axis ``class_dim``, which is flattened to (N, K).
+            logits: (N, K), or (N, K, d1, …) or any layout with the class axis ``class_dim``; it is flattened to (N, K).
             labels: (N,) or (N, d1, …): integers in [0, K) or names in ``class_names``; or None.
             class_dim: The class axis of ``logits``.
-            ignore_index: Rows whose label is this number are dropped; None keeps all.
-            class_names: K distinct names of the classes, or None.
+            ignore_index: Rows with this label are dropped; None keeps all rows.
+            class_names: K distinct class names, or None.
             unchecked_kind: Accept logits that look like probabilities.
-            groups: Integers or names of groups of dependent rows, (N,) or of the shape of ``labels``, or None.
-            weights: Weights ≥ 0 of the rows, (N,) or of the shape of ``labels``, or None.
-            features: Columns of numbers or text by name, each (N,) or of the shape of ``labels``, or None. Groups, weights and
-                features of shape (N,) are repeated over the inner axes.
+            groups: Integers or names that identify groups of dependent rows, (N,) or of the shape of ``labels``; or
+                None.
+            weights: Row weights ≥ 0, (N,) or of the shape of ``labels``; or None.
+            features: Columns of numbers or text by name, each (N,) or of the shape of ``labels``; or None. Groups,
+                weights and features of shape (N,) are repeated over the inner axes.
+
+        Returns:
+            The predictions.
 
         Raises:
             InputError: If shapes or values are invalid, or the logits look like probabilities.
@@ -97,9 +105,9 @@ class Predictions(Record):
 
     @classmethod
     def from_probs(cls, probs: Any, labels: Any = None, **options: Unpack[RowOptions]) -> Self:
-        """Make predictions from probabilities; ``confidence`` reads them unchanged.
+        """Create predictions from probabilities, which ``confidence`` returns unchanged.
 
-        A row that was rounded, whose sum is off by up to 0.001, is divided by its sum.
+        A row whose sum differs from 1 by up to 0.001, because it was rounded, is divided by its sum.
 
         Args:
             probs: Probabilities in [0, 1] in the layout of ``from_logits``; each row sums to 1.
@@ -111,69 +119,100 @@ class Predictions(Record):
             weights: As in ``from_logits``.
             features: As in ``from_logits``.
 
+        Returns:
+            The predictions.
+
         Raises:
-            InputError: Naming what was expected, what was got and the remedy.
+            InputError: If shapes or labels are invalid, or the scores are not probabilities that sum to 1.
         """
         matrix, fields = _rows_of(as_tensor(probs, name="probs"), labels, check_probs, **options)
-        # half precision has too few digits for logarithms whose differences are taken; ``given_probs`` stays as given
+        # half precision has too few digits for differences of logarithms; ``given_probs`` stays as given
         wide = matrix if matrix.dtype == torch.float64 else matrix.float()
         return cls(wide.log(), given_probs=matrix, **fields)
 
     @classmethod
     def from_pairs(cls, pairs: Pairs, *, halves: bool = False) -> Self:
-        """Make two-class predictions of pairs: not the event and the event, or the decision wrong and right.
+        """Create two-class predictions from pairs: no event and event, or wrong and right decision.
 
         Args:
-            pairs: Events, or decisions with their confidences.
-            halves: Whether confidences of decisions must be ½ or more, since the larger of the two classes is meant.
+            pairs: Events with their probabilities, or decisions with their confidences.
+            halves: Whether the confidence of a decision must be at least ½, so that it belongs to the more probable
+                class.
+
+        Returns:
+            The predictions.
 
         Raises:
-            InputError: If they must, and one is less.
+            InputError: If ``halves`` is set and a confidence is below ½.
         """
         events = are_events(pairs)
         if halves and not events and bool((pairs.p < 0.5).any()):
             remedy = "use another method, such as AutoCalibrator or IsotonicCalibration"
             got = f"{float(pairs.p.min()):.3g}"
-            raise refuse("confidences of 1/2 or more for a method of the top label", got, remedy)
-        # events have no names: a calibrator of any two-class model fits them
+            raise refuse("confidences of at least 1/2 for a top-label method", got, remedy)
+        # events have no names, so that a calibrator of any two-class model can be applied to them
         columns = pairs.columns | {"labels": pairs.y.long(), "decision": None}
         return replace(cls.from_binary_probs(pairs.p), **columns, class_names=None if events else ("wrong", "right"))
 
     @classmethod
     def from_binary_logits(cls, logits: Any, labels: Any = None, **options: Unpack[RowOptions]) -> Self:
-        """Make two-class predictions from one logit of class 1, the input of a sigmoid, for each row or pixel.
+        """Create two-class predictions from the logit of class 1 (the input of a sigmoid) for each row or pixel.
 
         Args:
-            logits: (N,) or (N, 1); of masks (N, H, W) or (N, 1, H, W), with any number of inner axes.
-            labels: Of the same shape, with or without the axis of length 1: integers 0 and 1, or None.
-            options: Those of ``from_logits``.
+            logits: (N,) or (N, 1); for masks, (N, H, W) or (N, 1, H, W) with any number of inner axes.
+            labels: Integers 0 and 1 of the same shape, with or without the axis of length 1; or None.
+            options: As in ``from_logits``.
+
+        Returns:
+            The predictions.
+
+        Raises:
+            InputError: If shapes or values are invalid.
         """
         z, y = as_tensor(logits, name="logits"), labels
         if z.dim() > 1 and z.shape[1] == 1:
             z = z.squeeze(1)
         if not z.is_floating_point() or z.dim() in (0, 2):
-            expected = "floating logits of shape (N,), or (N, 1, H, W) of masks"
-            raise refuse(expected, f"{z.dtype} {tuple(z.shape)}", "pass one logit a row or pixel")
+            expected = "floating-point logits of shape (N,), or (N, 1, H, W) for masks"
+            raise refuse(expected, f"{z.dtype} {tuple(z.shape)}", "pass one logit per row or pixel")
         if z.dim() > 1 and y is not None:
             y = as_tensor(y, name="labels")
             y = y.squeeze(1) if y.dim() == z.dim() + 1 and y.shape[1] == 1 else y
-        # unchecked: beside the column of zeros, logits near 1 would look like probabilities that sum to 1
+        # unchecked, because next to a column of zeros logits near 1 would look like probabilities that sum to 1
         return cls.from_logits(torch.stack([torch.zeros_like(z), z], dim=1), y, unchecked_kind=True, **options)
 
     @classmethod
     def from_binary_probs(cls, probs: Any, labels: Any = None, **options: Unpack[RowOptions]) -> Self:
-        """Make two-class predictions from the probability (N,) of class 1; ``options`` as in ``from_probs``."""
+        """Create two-class predictions from the probability (N,) of class 1.
+
+        Args:
+            probs: (N,) or (N, 1), in [0, 1].
+            labels: (N,) integers 0 and 1, or None.
+            options: As in ``from_probs``.
+
+        Returns:
+            The predictions.
+
+        Raises:
+            InputError: If shapes or values are invalid.
+        """
         p = as_tensor(probs, name="probs")
         p = check_unit_interval(p.squeeze(1) if p.dim() == 2 and p.shape[1] == 1 else p, name="probs")
         return cls.from_probs(torch.stack([1 - p, p], dim=1), labels, **options)
 
     @classmethod
     def collect(cls, model: nn.Module, loader: Iterable[tuple[Tensor, Tensor]]) -> Self:
-        """Run ``model`` in evaluation mode over (inputs, labels) batches; its training mode is put back.
+        """Run ``model`` in evaluation mode on all batches, and restore its training mode afterwards.
 
         Args:
-            model: Returns logits (N, K) for a batch of inputs.
+            model: A module that returns logits (N, K) for a batch of inputs.
             loader: Batches of inputs and labels (N,).
+
+        Returns:
+            The predictions for all batches, on the CPU.
+
+        Raises:
+            InputError: If there are no batches, or shapes or values are invalid.
         """
         return cls.from_logits(*outputs_of(model, loader))
 
@@ -182,41 +221,42 @@ class Predictions(Record):
 
     @property
     def scores(self) -> Tensor:
-        """(N, K): the logits."""
+        """The logits (N, K)."""
         return self.logits
 
     @property
     def classes(self) -> int:
-        """K."""
+        """The number of classes K."""
         return int(self.logits.shape[1])
 
     @cached_property
     def statistics(self) -> RowStatistics:
-        """The kernel's statistics of each row of the logits: one pass."""
+        """The statistics of each row, computed by the kernel in a single pass over the logits."""
         labels = torch.zeros_like(self.logits[:, 0], dtype=torch.int64) if self.labels is None else self.labels
         return row_statistics(self.logits, labels)
 
     @cached_property
     def sums(self) -> dict[Any, Any]:
-        """Sums over all rows that metrics have taken, by what they are of: the rows are not read again for them."""
+        """A cache of the sums over all rows that metrics have computed, so that the rows are not read again."""
         return {}
 
     @cached_property
     def row_max(self) -> Tensor:
-        """(N,) largest logit of each row, in the logits' dtype."""
+        """The largest logit of each row (N,), in the dtype of the logits."""
         return _at(self.logits, self.statistics.decision)
 
     @cached_property
     def log_sum(self) -> Tensor:
-        """(N,) float64: log Σ_k exp(logit_k − row_max).
+        """The logarithm log Σ_k exp(logit_k − row_max), (N,) float64.
 
-        Without the maximum: added to one beyond 1e15, the logarithm would be lost, and the probabilities with it.
+        The maximum is not added, because next to a maximum above 1e15 the logarithm, and with it the probabilities,
+        would be lost to rounding.
         """
         return -self.statistics.confidence.log()
 
     @cached_property
     def predicted(self) -> Tensor:
-        """(N,) int64: the class decided: ``decision`` if there is one, else the first index of the maximum."""
+        """The predicted class (N,) int64: ``decision`` if there is one, else the first index of the maximum."""
         if self.decision is not None:
             return self.decision
         if self.given_probs is not None:
@@ -225,12 +265,12 @@ class Predictions(Record):
 
     @cached_property
     def correct(self) -> Tensor:
-        """(N,) bool: whether the decision is the label."""
+        """Whether the predicted class is the label, (N,) bool."""
         return self.predicted == self.require_labels()
 
     @cached_property
     def confidence(self) -> Tensor:
-        """(N,) float64: the probability of the decided class."""
+        """The probability of the predicted class, (N,) float64."""
         if self.given_probs is not None:
             chosen = self.given_probs.amax(dim=1) if self.decision is None else _at(self.given_probs, self.decision)
             return chosen.double()
@@ -240,7 +280,7 @@ class Predictions(Record):
 
     @cached_property
     def nll(self) -> Tensor:
-        """(N,) float64: −log p of the label; +inf where the label's logit is −inf."""
+        """The log-loss −log p of the label, (N,) float64; +inf if the label's logit is −inf."""
         labels = self.require_labels()
         if self.given_probs is not None:
             return -_at(self.given_probs, labels).double().log()
@@ -248,28 +288,41 @@ class Predictions(Record):
 
     @property
     def probs(self) -> Tensor:
-        """(N, K): the probabilities given to ``from_probs``, unchanged; else the softmax of the logits in float64, made anew."""
+        """The probabilities (N, K): those passed to ``from_probs``, unchanged, or the softmax of the logits in float64.
+
+        The softmax is computed again at each access.
+        """
         return torch.softmax(self.logits.double(), dim=1) if self.given_probs is None else self.given_probs
 
     @property
     def log_probs(self) -> Tensor:
-        """(N, K) float64: log softmax of the logits. Made anew at each call; it is as large as the logits or twice."""
+        """The log-softmax of the logits, (N, K) float64, computed again at each access."""
         return self.log_probs_in(slice(None))
 
     def float64_probs(self, rows: slice = slice(None)) -> Tensor:
-        """Return the probabilities (n, K) of ``rows`` in float64, those given as they are; a new tensor unless given in float64."""
+        """Return the probabilities (n, K) of ``rows`` in float64; those passed to ``from_probs`` are not changed."""
         return self.log_probs_in(rows).exp_() if self.given_probs is None else self.given_probs[rows].double()
 
     def log_probs_in(self, rows: slice) -> Tensor:
-        """Return log softmax (n, K) float64 of the logits of some rows, in memory of its own."""
+        """Return the log-softmax (n, K) of some rows as a new float64 tensor."""
         return self.logits[rows].double().sub(self.row_max[rows, None]).sub_(self.log_sum[rows, None])
 
     def top_label(self) -> Pairs:
-        """Reduce to pairs (confidence, decision was right)."""
+        """Return the pairs (confidence, whether the decision was right)."""
         return Pairs(self.confidence, self.correct.double(), **self.columns | {"decision": self.predicted})
 
     def one_vs_rest(self, class_index: int) -> Pairs:
-        """Reduce to pairs (probability of class ``class_index`` in [0, K), label is that class)."""
+        """Return the pairs (probability of class ``class_index``, whether the label is that class).
+
+        Args:
+            class_index: The class, in [0, K).
+
+        Returns:
+            Pairs of N events.
+
+        Raises:
+            InputError: If there are no labels, or the class does not exist.
+        """
         labels, k = self.require_labels(), class_index
         if not 0 <= k < self.classes:
             raise refuse(f"class_index in [0, {self.classes})", str(k), "count classes from 0")
@@ -277,11 +330,11 @@ class Predictions(Record):
             p = (self.logits[:, k].double() - self.row_max).sub_(self.log_sum).exp_()
         else:
             p = self.given_probs[:, k].double()
-        # the decision was among K classes, and says nothing of this one event
+        # a decision among K classes is not a decision about this single event
         return Pairs(p, (labels == k).double(), **self.columns | {"decision": None})
 
     def relabelled(self, labels: Tensor) -> Self:
-        """Return these rows with other ``labels`` (N,); what does not depend on them is not computed again."""
+        """Return these rows with other ``labels`` (N,); cached values that do not depend on labels are reused."""
         other = replace(self, labels=labels)
         vars(other).update({name: vars(self)[name] for name in _OF_LOGITS if name in vars(self)})
         if "statistics" in vars(self):
@@ -292,13 +345,17 @@ class Predictions(Record):
         return other
 
     def repeat(self, counts: Any) -> Self:
-        """Return each row once for each of its trials, labelled with what happened there: clicks over impressions, for example.
+        """Return each row once per trial, labelled with the outcome of that trial, such as a click or no click.
 
         Args:
-            counts: (N, K) integers ≥ 0: how often each class occurred among a row's trials, such as [impressions − clicks, clicks].
+            counts: (N, K) integers ≥ 0: the number of times that each class occurred among a row's trials, such as
+                [impressions − clicks, clicks].
+
+        Returns:
+            One row per trial.
 
         Raises:
-            InputError: If they are not such counts, or all 0.
+            InputError: If ``counts`` has another shape, is not made of integers ≥ 0, or is 0 everywhere.
 
         Examples:
             >>> rates = Predictions.from_binary_probs([0.1, 0.4])
@@ -317,26 +374,31 @@ class Predictions(Record):
     def calibrated_by(self, calibrator: Any, *, allow_fit_rows: bool = False) -> Self:
         """Return these predictions with ``calibrator`` applied to the logits.
 
-        A calibrator that declares ``top_label = True`` changes the confidence of a decision already taken, so the
-        decision is carried along, unless it keeps its own on top (``decision_on_top``); any other may decide anew.
+        A calibrator with ``top_label = True`` changes only the confidence of the predicted class. The decision is then
+        stored in ``decision``, unless the calibrator keeps the predicted class on top (``decision_on_top``). With any
+        other calibrator the predicted class may change.
 
         Args:
             calibrator: A fitted calibrator.
-            allow_fit_rows: Accept the data it was fitted on, where the figures are better than on new data.
+            allow_fit_rows: Accept rows that the calibrator was fitted on, for which figures are better than on new
+                data.
+
+        Returns:
+            The calibrated predictions.
 
         Raises:
-            InputError: If it was fitted on other classes.
-            LeakError: If more than 1 % of the rows are fitting rows, in any order.
+            InputError: If the calibrator was fitted on other classes.
+            LeakError: If more than 1 % of the rows were used to fit the calibrator, in any order.
         """
         if not isinstance(calibrator, nn.Module) or not hasattr(calibrator, "top_label"):
             several = getattr(calibrator, "multi_label", False)
-            remedy = "it is for MultiLabel; fit its base on one class per row" if several else "fit or load one"
+            remedy = "this one is for MultiLabel; fit its base on one class per row" if several else "fit or load one"
             raise refuse("a fitted calibrator", type(calibrator).__name__, remedy)
         fitted_names, names = getattr(calibrator, "class_names", ()), self.class_names or ()
         if fitted_names and names and not _classes_agree(fitted_names, names):
             expected, got = (", ".join(one[:6]) + ", …" * (len(one) > 6) for one in (fitted_names, names))
             expected = f"the classes that the calibrator was fitted on, in order: {expected}"
-            raise refuse(expected, got, "order the columns so")
+            raise refuse(expected, got, "put the columns in that order")
         sketch: Any = calibrator.fit_rows
         check = partial(check_not_fitted_on, self.logits, sketch, self.labels)
         if not allow_fit_rows:
@@ -348,7 +410,7 @@ class Predictions(Record):
             logits=calibrator(self.logits, *features),
             decision=self.predicted if keeps else self.decision,
             given_probs=None,
-            fit_check=check if allow_fit_rows else None,  # what must be measured on other rows can still ask
+            fit_check=check if allow_fit_rows else None,  # for measures that must not be computed on fitted rows
         )
 
 
@@ -362,7 +424,7 @@ def _rows_of(
     class_names: Sequence[str] | None = None,
     **columns: Unpack[ColumnOptions],
 ) -> tuple[Tensor, dict[str, Any]]:
-    """Return scores (N, K) that passed ``check``, and the fields of the record, from what a constructor was given."""
+    """Return the scores (N, K) after ``check``, and the other fields of the record, from a constructor's arguments."""
     if labels is not None:
         labels = as_tensor(labels if class_names is None else _codes(labels, class_names), name="labels")
     flat: Mapping[str, Any] = columns
@@ -378,19 +440,19 @@ def _rows_of(
 
 
 def _codes(labels: Any, names: Sequence[str]) -> Any:
-    """Return labels that are text as indices of the classes' names, and others as they are."""
+    """Return text labels as indices into the class names, and other labels unchanged."""
     if isinstance(labels, Tensor) or (texts := as_array(labels, name="labels")).dtype.kind not in "USO":
         return labels
     index = {name: k for k, name in enumerate(names)}
     if strange := [text for text in texts.flat if text not in index]:
         raise refuse(
-            f"labels out of class_names, such as {names[0]!r}", repr(str(strange[0])), "name the classes alike"
+            f"labels that are in class_names, such as {names[0]!r}", repr(str(strange[0])), "use the same class names"
         )
     return [index[text] for text in texts.flat] if texts.ndim == 1 else texts
 
 
 def _classes_agree(names: Sequence[str], own: Sequence[str]) -> bool:
-    """Return whether two lists may name the same classes in the same order: of an event, what it is not may have any name."""
+    """Return whether two lists can name the same classes in the same order; the name for "no event" does not matter."""
     numbered = [all(one.isdigit() for one in both) for both in (names, own)]
     if len(names) == len(own) == 2 and any(one[0] == f"not {one[1]}" for one in (names, own)):
         return any(numbered) or names[1] == own[1]
@@ -414,10 +476,10 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 
 def outputs_of(model: nn.Module, loader: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """Return a model's outputs and the labels of all batches on the CPU, computed in evaluation mode.
+    """Return the outputs of a model in evaluation mode and the labels of all batches, on the CPU.
 
     Raises:
-        InputError: If there is no batch.
+        InputError: If there are no batches.
     """
     parameter = next(model.parameters(), None)
     device = torch.device("cpu") if parameter is None else parameter.device

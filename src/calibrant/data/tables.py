@@ -1,7 +1,7 @@
-"""Files and data frames as named columns, of which only those that are asked for are parsed.
+"""Gives access to files and data frames as named columns; only requested columns are parsed.
 
-``open_table`` opens any format. ``Table.write`` gives the same file back with columns added or replaced: a text file record by
-record as it was, so that other cells keep their text.
+``open_table`` opens any format. ``Table.write`` writes a copy of the file with columns added or replaced. Text files
+are copied record by record, so that other cells keep their text.
 """
 
 import csv
@@ -21,21 +21,21 @@ from calibrant._core.check import as_array
 from calibrant._files import Array, pa, shown
 from calibrant.errors import FileFormatError, InputError
 
-Kind = Literal["number", "text", "any"]  # what is asked of a column; "any" is numbers if it has them, else text
-CLASS_NAMES = "class_names"  # the array, or the entry of a file's metadata
-_LONGEST = 64 << 20  # bytes of a line; PyArrow parses in blocks that must be longer than any line
+Kind = Literal["number", "text", "any"]  # the requested type of a column; "any" means numbers if possible, else text
+CLASS_NAMES = "class_names"  # name of the array, or of the entry in a file's metadata
+_LONGEST = 64 << 20  # largest length of a line in bytes; PyArrow parses in blocks that must be longer than any line
 _NAMES_SHOWN = 12
-_MAX_INDEX = 1 << 20  # integers below it are counted, not sorted, to find the distinct ones
-csv.field_size_limit(_LONGEST)  # the module's own limit of 2¹⁷ characters is below a row of 10,000 classes
+_MAX_INDEX = 1 << 20  # smaller integers are counted instead of sorted to find distinct values
+csv.field_size_limit(_LONGEST)  # the default limit of 2¹⁷ characters is too small for a row of 10,000 classes
 
 
 def abridged(names: Sequence[str]) -> str:
-    """Return names for a sentence, twelve at most."""
+    """Return at most twelve names as a list for a sentence."""
     return ", ".join(names[:_NAMES_SHOWN]) + (f", … ({len(names):,} in all)" if len(names) > _NAMES_SHOWN else "")
 
 
 class Texts(NamedTuple):
-    """A column of text: its distinct values, and which of them each row has."""
+    """A column of text as its distinct values, and the index of each row's value."""
 
     values: Sequence[str]
     codes: Array
@@ -62,12 +62,12 @@ class Table(ABC):
     def read(self, wanted: Mapping[str, Kind]) -> dict[str, Any]:
         """Return columns by name.
 
-        Numbers are arrays (N,), or (N, K) for a column of lists, with NaN for empty cells. Text is ``Texts``, or an array if "any" type
-        was requested.
+        Numbers are arrays (N,), or (N, K) for a column of lists, with NaN for empty cells. Text is ``Texts``, or an
+        array if "any" type was requested.
 
         Raises:
             FileFormatError: If the file is broken.
-            InputError: If there is no such column, there are two, or it holds something else.
+            InputError: If a column does not exist, exists twice, or has another type.
         """
         for name in wanted:
             twice = len(self.places) < len(self.names) and self.names.count(name) > 1
@@ -77,26 +77,26 @@ class Table(ABC):
         return self._load(wanted)
 
     def place(self, row: int) -> str:
-        """Return where a row stands, for a message."""
+        """Return the place of a row for a message."""
         return f"row {row}"
 
     @abstractmethod
     def _load(self, wanted: Mapping[str, Kind]) -> dict[str, Any]:
-        """Return columns that are there, as ``read``."""
+        """Return existing columns, in the form that ``read`` describes."""
 
     @abstractmethod
     def write(self, target: Path, columns: Mapping[str, Array]) -> None:
-        """Write the table with ``columns`` (N,) or (N, K): in the place of those that are there, the others at the end."""
+        """Write a copy of the table in which ``columns`` (N,) or (N, K) replace existing ones or are appended."""
 
 
 class Arrow(Table):
     """A Parquet or Feather file, or a data frame.
 
     Args:
-        name: What messages call it.
-        names: The columns.
-        columns: Returns an Arrow table of some columns, or of all for None.
-        metadata: What stands beside the columns.
+        name: Its name in messages.
+        names: The column names.
+        columns: A function that returns an Arrow table with the named columns, or with all columns for None.
+        metadata: The metadata of the table.
     """
 
     def __init__(self, name: str, names: Sequence[str], columns: Callable[..., Any], metadata: Any = None) -> None:
@@ -107,16 +107,18 @@ class Arrow(Table):
         try:
             table = self._columns(list(wanted))
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise InputError(f"{self.name}: a column holds values of unlike kinds: {files.reason_of(error)}") from error
+            raise InputError(
+                f"{self.name}: a column mixes values of different types: {files.reason_of(error)}"
+            ) from error
         return _as_numpy(table, wanted, self.name)
 
     def write(self, target: Path, columns: Mapping[str, Array]) -> None:
-        """Write the table with more columns, as ``Table.write``."""
+        """Write a copy with columns added or replaced, as ``Table.write``."""
         write_arrow(target, with_columns(self._columns(None), columns))
 
 
 class Csv(Table):
-    """A table of text with a header, which is cut by the delimiter that gives it the most cells."""
+    """A text table with a header. The delimiter is the one that divides the header into the most cells."""
 
     def __init__(self, path: Path) -> None:
         self._content, self._sign = path.read_bytes(), "."
@@ -134,16 +136,16 @@ class Csv(Table):
         super().__init__(shown(path.name), (name.strip() for name in self._cut(header)))
 
     def _load(self, wanted: Mapping[str, Kind]) -> dict[str, Any]:
-        """Return columns; numbers with a decimal comma where all have it."""
+        """Return columns; numbers may have a decimal comma if all of them do."""
         types = {"number": pa.float64(), "text": pa.dictionary(pa.int32(), pa.string())}
-        places = {name: str(self.places[name]) for name in wanted}  # names may occur twice, places do not
+        places = {name: str(self.places[name]) for name in wanted}  # names may occur twice, but places do not
         failures = list[tuple[int, Exception]]()
-        for sign in ".," if self._delimiter != "," else ".":  # beside commas as delimiters a number has a point
+        for sign in ".," if self._delimiter != "," else ".":  # if commas are delimiters, numbers have a decimal point
             self._sign = sign
             try:
                 found = pa.csv.read_csv(
                     pa.BufferReader(pa.py_buffer(memoryview(self._content)[self._body :])),
-                    # serially, since other errors do not say the row
+                    # serially, because parallel errors do not contain the row
                     pa.csv.ReadOptions(
                         use_threads=False, block_size=_LONGEST, column_names=[str(k) for k in range(len(self.names))]
                     ),
@@ -157,10 +159,10 @@ class Csv(Table):
                 return _as_numpy(found.rename_columns(list(wanted)), wanted, self.name)
             except pa.ArrowInvalid as error:
                 failures.append(self._explained(error))
-        raise max(failures, key=lambda failure: failure[0])[1]  # the other sign fails in an earlier row
+        raise max(failures, key=lambda failure: failure[0])[1]  # with the wrong sign, reading fails in an earlier row
 
     def _explained(self, error: Exception) -> tuple[int, Exception]:
-        """Return the row of a reading error, and the error with line and column, of which PyArrow says the numbers."""
+        """Return the row of a PyArrow reading error, and an error that names the line and the column."""
         where, row, what = self.name, 0, files.reason_of(error)
         if found := re.search(r"(?:column #(\d+): )?Row #(\d+): (.*)", what):
             row, what = int(found[2]), found[3]
@@ -168,7 +170,7 @@ class Csv(Table):
         return row, FileFormatError(f"{where} cannot be read: {what}")
 
     def place(self, row: int) -> str:
-        """Return where a row stands: its line."""
+        """Return the line of a row."""
         line = 1 + self._content.count(b"\n", 0, self._start)
         for text in self._records():
             row -= bool(text.strip(b"\r\n"))
@@ -178,7 +180,7 @@ class Csv(Table):
         return f"line {line}"
 
     def _records(self) -> Iterator[bytes]:
-        """Yield the bytes of the header, then of every record and empty line; line ends within quotes end no record."""
+        """Yield the bytes of the header, then of each record and empty line; a line break in quotes ends no record."""
         taken, quotes, lines = list[bytes](), 0, io.BytesIO(self._content)
         lines.seek(self._start)
         for line in lines:
@@ -191,7 +193,7 @@ class Csv(Table):
             yield b"".join(taken)
 
     def write(self, target: Path, columns: Mapping[str, Array]) -> None:
-        """Write each record as it came with more cells, or with others in the place of its own."""
+        """Write each record unchanged except for added or replaced cells."""
         cells = {name: self._cells(values) for name, values in columns.items()}
         places = [self.places[name] for name in cells if name in self.places]
         changes = zip(*(column.to_pylist() for name, column in cells.items() if name in self.places), strict=True)
@@ -217,7 +219,9 @@ class Csv(Table):
                 records += bool(bare)
                 file.write(bare + line_end)
             if records != len(ends):
-                raise FileFormatError(f"{self.name} has quotes within cells, so that rows cannot be told; double them")
+                raise FileFormatError(
+                    f"{self.name} has quotes within cells, so rows cannot be separated; double these quotes"
+                )
 
     def _cut(self, record: bytes) -> list[str]:
         """Return the cells of a record."""
@@ -227,7 +231,7 @@ class Csv(Table):
     def _cells(self, values: Array) -> Any:
         """Return the text of cells as an Arrow array."""
         if values.ndim != 1:
-            raise InputError("a table of text holds one number per cell; write .parquet or .jsonl")
+            raise InputError("a text table can hold only one number per cell; write .parquet or .jsonl")
         if values.dtype.kind != "f":
             return pa.array([self._quoted(str(one)) for one in values.tolist()], pa.string())
         text = pa.array(values.astype(np.float64)).cast(pa.string())
@@ -239,7 +243,11 @@ class Csv(Table):
 
 
 class JsonLines(Arrow):
-    """A file with one JSON object per line. PyArrow's reader turns dates into times, and ends the process at deep nesting."""
+    """A file with one JSON object per line.
+
+    PyArrow's own reader is not used, because it turns dates into times and ends the process if objects are deeply
+    nested.
+    """
 
     def __init__(self, path: Path) -> None:
         self._lines = [line for line in files.read_text(path).split("\n") if line.strip()]
@@ -248,7 +256,7 @@ class JsonLines(Arrow):
             try:
                 self._objects.append(dict(json.loads(line).items()))
             except (ValueError, RecursionError, AttributeError) as error:
-                got = f"{shown(path.name)}, row {row} is no JSON object"
+                got = f"{shown(path.name)}: row {row} is not a JSON object"
                 raise FileFormatError(f"{got}: {files.reason_of(error)}") from error
         if not self._objects:
             raise FileFormatError(f"{shown(path.name)} is empty")
@@ -259,7 +267,7 @@ class JsonLines(Arrow):
         super().__init__(shown(path.name), list(self._objects[0]), columns)
 
     def write(self, target: Path, columns: Mapping[str, Array]) -> None:
-        """Write each object as it came with more entries, or with others in the place of its own."""
+        """Write each object unchanged except for added or replaced entries."""
         replaced = columns.keys() & self.places.keys()
         rows = zip(*(column.tolist() for column in columns.values()), strict=True)
         with files.atomic_write(target) as file:
@@ -270,12 +278,12 @@ class JsonLines(Arrow):
 
 
 class Arrays(Table):
-    """Arrays by name; the array of a file that has one alone is called "".
+    """Arrays by name; if a file holds a single array without a name, it is called "".
 
     Args:
-        name: What messages call the file.
+        name: The file's name in messages.
         arrays: The arrays.
-        class_names: Names of the classes.
+        class_names: The class names, or None.
     """
 
     def __init__(self, name: str, arrays: Mapping[str, Array], class_names: Sequence[str] | None = None) -> None:
@@ -284,7 +292,7 @@ class Arrays(Table):
         super().__init__(name, self._arrays, class_names if named is None else [str(one) for one in named.tolist()])
 
     def under(self, stem: str) -> "Arrays":
-        """Return the arrays whose names begin with ``stem``, by what follows it."""
+        """Return the arrays whose names begin with ``stem``, by the rest of their names."""
         found = {name.removeprefix(stem): one for name, one in self._arrays.items() if name.startswith(stem)}
         return Arrays(self.name, found, self.class_names)
 
@@ -300,19 +308,19 @@ class Arrays(Table):
         return found
 
     def write(self, target: Path, columns: Mapping[str, Array]) -> None:
-        """Write the arrays with ``columns`` in the place of those of the same names."""
+        """Write the arrays, with ``columns`` replacing those of the same names."""
         write_named(target, {**self._arrays, **columns}, self.class_names)
 
 
 def open_table(source: Any) -> Table:
-    """Return what a file, or a data frame, holds.
+    """Return the table that a file or a data frame contains.
 
     Args:
-        source: A path, or a frame of pandas, Polars, PyArrow or whatever narwhals takes.
+        source: A path, or a frame from pandas, Polars, PyArrow or another library that narwhals supports.
 
     Raises:
         FileFormatError: If the file is missing, broken or of another kind.
-        InputError: If it is neither a path nor a frame.
+        InputError: If ``source`` is neither a path nor a frame.
     """
     if not isinstance(source, str | os.PathLike):
         return _open_frame(source)
@@ -339,7 +347,7 @@ def _open_parquet(path: Path) -> Table:
 
 def _open_feather(path: Path) -> Table:
     table = pa.ipc.open_file(pa.BufferReader(path.read_bytes())).read_all()
-    table.validate(full=True)  # a reader of injured buffers would end the process
+    table.validate(full=True)  # reading damaged buffers would end the process
     return Arrow(
         shown(path.name),
         table.column_names,
@@ -356,20 +364,20 @@ def _open_arrays(path: Path) -> Table:
 
 
 def _open_tensors(path: Path) -> Table:
-    """Return what ``torch.save`` kept, without executing anything: tensors by name, or one alone."""
+    """Return the tensors that ``torch.save`` wrote, by name or as a single one; nothing in the file is executed."""
     import torch
 
     found = torch.load(path, map_location="cpu", weights_only=True)
     given = found if isinstance(found, Mapping) else {"": found}
     arrays = {str(name): as_array(one, name=str(name)) for name, one in given.items() if isinstance(one, torch.Tensor)}
     if not arrays:
-        raise FileFormatError(f"{shown(path.name)} holds no tensors by name; save a dict of tensors")
+        raise FileFormatError(f"{shown(path.name)} holds no tensors; save a dict from names to tensors")
     names = given.get(CLASS_NAMES)
     return Arrays(shown(path.name), arrays, [str(one) for one in names] if isinstance(names, list | tuple) else None)
 
 
 def _header_names(text: str | bytes | None) -> list[str] | None:
-    """Return the names in the metadata of a file; None where there are none."""
+    """Return the class names in a file's metadata, or None if there are none."""
     return None if text is None else [str(one) for one in json.loads(text)]
 
 
@@ -385,7 +393,7 @@ def _open_frame(frame: Any) -> Table:
 
 
 def _texts(values: Array) -> Texts:
-    """Return numbers or text of any shape as text."""
+    """Return numbers or text of any shape as ``Texts``."""
     if values.dtype == np.int64 and values.size and values.min() >= 0 and values.max() < _MAX_INDEX:
         distinct = np.flatnonzero(np.bincount(values.reshape(-1)))
         codes = np.searchsorted(distinct, values)
@@ -395,9 +403,10 @@ def _texts(values: Array) -> Texts:
 
 
 def _as_numpy(table: Any, wanted: Mapping[str, Kind], where: str) -> dict[str, Any]:
-    """Return the columns of an Arrow table as ``Table.read`` does.
+    """Return the columns of an Arrow table in the form that ``Table.read`` describes.
 
-    They pass through DLPack, since ``to_numpy`` imports pandas, and ``cast`` and ``fill_null`` import Arrow's compute functions.
+    They pass through DLPack, because ``to_numpy`` imports pandas. ``cast`` and ``fill_null`` are called only where
+    needed, because they import Arrow's compute functions.
     """
     found, types = dict[str, Any](), pa.types
     for name, kind in wanted.items():
@@ -411,16 +420,16 @@ def _as_numpy(table: Any, wanted: Mapping[str, Kind], where: str) -> dict[str, A
         values = array.flatten() if lists else array
         numeric = types.is_floating(array.type) or types.is_integer(array.type) or types.is_decimal(array.type)
         if kind == "any" and numeric and array.null_count:
-            raise InputError(f"{holds}, and nothing in a row; fill it in")
+            raise InputError(f"{holds}, but some rows are empty; fill them in")
         try:
             if kind == "text" or (kind == "any" and not numeric):
                 text = values.cast(pa.string()).fill_null("") if values.null_count else values
                 text = text if types.is_dictionary(text.type) else text.dictionary_encode()
-                # distinct values are cast to text, not each row
+                # only the distinct values are cast to text
                 distinct, codes = text.dictionary, np.from_dlpack(text.indices)
                 names = (distinct if types.is_string(distinct.type) else distinct.cast(pa.string())).to_pylist()
                 used = np.flatnonzero(np.bincount(codes, minlength=len(names)))
-                if len(used) < len(names):  # categories of no row
+                if len(used) < len(names):  # unused categories
                     names, codes = [names[k] for k in used.tolist()], np.searchsorted(used, codes)
                 texts = Texts(names, codes)
                 found[name] = texts if kind == "text" else texts.array()
@@ -430,8 +439,8 @@ def _as_numpy(table: Any, wanted: Mapping[str, Kind], where: str) -> dict[str, A
             found[name] = np.from_dlpack(values.fill_null(np.nan) if values.null_count else values)
             if lists:
                 if array.null_count or not len(values):
-                    raise InputError(f"{holds}, of which some are empty")
-                array.cast(pa.list_(array.type.value_type, len(values) // len(array)))  # refuses unlike lengths
+                    raise InputError(f"{holds}, and some of the lists are empty")
+                array.cast(pa.list_(array.type.value_type, len(values) // len(array)))  # raises if lengths differ
                 found[name] = found[name].reshape(len(array), -1)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise InputError(f"{holds}: {files.reason_of(error)}") from error
@@ -446,7 +455,7 @@ def _json(row: Mapping[str, Any], name: str) -> str:
 
 
 def with_columns(table: Any, columns: Mapping[str, Array]) -> Any:
-    """Return an Arrow table with ``columns``: in the place of those that are there, the others at the end."""
+    """Return an Arrow table in which ``columns`` replace existing ones or are added at the end."""
     for name, values in columns.items():
         if name in table.column_names:
             table = table.set_column(table.column_names.index(name), name, as_arrow(values))
@@ -456,7 +465,7 @@ def with_columns(table: Any, columns: Mapping[str, Array]) -> Any:
 
 
 def as_arrow(values: Array) -> Any:
-    """Return an array (N,), or (N, K) as lists, as an Arrow array; text as strings."""
+    """Return an array as an Arrow array; rows of an array (N, K) become lists, and text becomes strings."""
     if values.ndim == 2:
         return pa.FixedSizeListArray.from_arrays(as_arrow(np.ascontiguousarray(values).reshape(-1)), values.shape[1])
     if values.dtype.kind in "USO":
@@ -465,7 +474,7 @@ def as_arrow(values: Array) -> Any:
 
 
 def write_arrow(path: Path, table: Any) -> None:
-    """Write an Arrow table in the format of the path's suffix, whole or not at all."""
+    """Write an Arrow table atomically, in the format of the path's suffix."""
     suffix = path.suffix.lower()
     with files.atomic_write(path) as file:
         if suffix == ".parquet":
@@ -480,7 +489,7 @@ def write_arrow(path: Path, table: Any) -> None:
 
 
 def write_named(path: Path, arrays: Mapping[str, Array], class_names: Sequence[str] | None) -> None:
-    """Write arrays by name, and the names of the classes, to ``.npz`` or ``.safetensors``; one array alone to ``.npy``."""
+    """Write named arrays and the class names to ``.npz`` or ``.safetensors``, or a single array to ``.npy``."""
     if path.suffix == ".npy":
         with files.atomic_write(path) as file:
             np.lib.format.write_array(file, np.ascontiguousarray(arrays[""]), allow_pickle=False)

@@ -1,7 +1,7 @@
-"""Small sets of predictions that the package carries: its own trainings, each with the recipe that made it.
+"""Small example data sets: predictions of networks that Calibrant trained, each with the recipe that reproduces it.
 
-``NAME.npz`` holds a finished run's labels and logits, rounded to float16, in the splits val and test. ``NAME.toml`` holds the
-study, the seed, the recipe and the command of the training.
+``NAME.npz`` holds the labels and logits of a finished run, rounded to float16, for the splits ``val`` and ``test``.
+``NAME.toml`` holds the study, the seed, the recipe and the command of the training run.
 """
 
 from pathlib import Path
@@ -16,10 +16,13 @@ _HOME = Path(__file__).parent
 
 
 def load_example(name: str) -> dict[str, Predictions]:
-    """Return the splits ``val`` and ``test`` of an example: logits and labels of a network that Calibrant trained.
+    """Return the ``val`` and ``test`` splits of an example: logits and labels of a network that Calibrant trained.
 
     Args:
-        name: "cifar10" (images, 10 classes), "sst" (sentences, 2) or "20news" (posts, 20).
+        name: "cifar10" (images, 10 classes), "sst" (sentences, 2 classes) or "20news" (posts, 20 classes).
+
+    Returns:
+        The predictions of each split by name, with float32 logits.
 
     Raises:
         InputError: If there is no such example.
@@ -34,7 +37,7 @@ def load_example(name: str) -> dict[str, Predictions]:
 
 
 def example_path(name: str) -> Path:
-    """Return the file of an example.
+    """Return the path of an example's file.
 
     Args:
         name: As in ``load_example``.
