@@ -143,7 +143,7 @@ def test_numbers_are_cut_and_missing_ones_are_a_group() -> None:
 @pytest.mark.parametrize(
     ("features", "words"),
     [
-        (["nowhere"], "expected features out of those of the predictions for 'nowhere', got 'age', 'sex', 'site'"),
+        (["nowhere"], "expected the feature 'nowhere' among the columns of the predictions, got 'age', 'sex', 'site'"),
         ({"x": [1, 2]}, r"expected the feature 'x' of shape \(300,\)"),
         ({}, "at least one column"),
     ],

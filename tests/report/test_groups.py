@@ -81,7 +81,7 @@ def test_without_large_groups_or_columns_it_says_so() -> None:
 @pytest.mark.parametrize(
     ("by", "words"),
     [
-        (["town"], "expected features out of those of the predictions for 'town', got 'age', 'name', 'site'"),
+        (["town"], "expected the feature 'town' among the columns of the predictions, got 'age', 'name', 'site'"),
         (["name"], "at most 2,000 groups"),
     ],
 )

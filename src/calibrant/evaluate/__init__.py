@@ -1,4 +1,4 @@
-"""Evaluation of models: metrics with uncertainty, comparisons, calibration of groups and labels, and recalibration."""
+"""Evaluation of models: metrics with their uncertainty, model comparisons, and the calibration of subgroups and labels."""
 
 from calibrant.evaluate.compare import compare, compare_all
 from calibrant.evaluate.cost_calibration import cost_calibration

@@ -1,4 +1,4 @@
-"""Paired comparison of models on the same rows: which is better, by how much, and whether chance explains the difference."""
+"""Paired comparisons of models on the same rows: which is better, by how much, and whether chance explains the difference."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -41,11 +41,12 @@ class ComparisonRow:
         a: The value for A.
         b: The value for B.
         difference: B − A.
-        low: Lower end of its confidence interval, or None if no interval with the nominal coverage is known.
-        high: Upper end, or None.
-        p_value: p-value for no difference, corrected for the number of metrics (Holm); None if no valid test is known.
-        winner: "a" or "b" if the corrected p-value is below 1 − level, else None.
-        note: What is tested, if it is not the difference itself; or why there is no test, and how many rows would suffice.
+        low: Lower end of the difference's confidence interval, or None if no interval with the nominal coverage is known.
+        high: Upper end of this interval, or None.
+        p_value: p-value of the hypothesis of no difference, corrected for the number of metrics (Holm); None if no valid
+            test is known.
+        winner: "a" or "b" if the corrected p-value is below 1 − level, otherwise None.
+        note: What is tested, if the difference itself is not; or why there is no test, and how many rows would suffice.
     """
 
     metric: str
@@ -65,8 +66,8 @@ class Comparison:
 
     Args:
         rows: One row per metric.
-        verdict: The result in sentences.
-        n: Number of rows of data.
+        verdict: The result in words.
+        n: Number of rows of the predictions.
         level: Coverage of the intervals, in (0, 1).
     """
 
@@ -91,26 +92,27 @@ def compare(
 ) -> Comparison:
     """Compare two models, or two calibrators, on the same rows.
 
-    Rows are paired, so that the difficulty of a row cancels. If there are groups, they are the independent units. p-values are
-    corrected for the number of metrics.
+    Rows are paired, so that the difficulty of a row cancels. If the rows have groups, the groups are the independent units.
+    The p-values are corrected for the number of metrics.
 
-    No valid test of the difference of two ECEs is known for models whose errors have different shapes. Instead, the squares of
-    the same gaps are tested, minus their sampling bias (``paired_square_test``). A model is called better calibrated if both its
-    squares and its ECE are smaller. A test needs at least 20 wrong decisions (or groups with one) of each model. For the
-    log-loss and the Brier score of independent rows 5 suffice, but only wrong decisions on which the models differ count.
+    No valid test for the difference of two ECEs is known if the errors of the models have different shapes. Instead, the
+    test compares the squared gaps of the same bins, minus their sampling bias (``paired_square_test``). A model is called
+    better calibrated if its squared gaps are significantly smaller and its ECE is smaller too. A test needs at least 20 wrong
+    decisions of each model (or 20 groups with a wrong decision). For the log-loss and the Brier score of independent rows,
+    5 wrong decisions suffice, but only those on which the models differ count.
 
     Args:
-        a: Labelled predictions of A.
-        b: Predictions of B for the same rows in the same order.
-        metrics: The metrics to compare; None takes accuracy, log-loss, Brier score and ECE, as far as they apply.
-        names: Names of the models for the verdict.
+        a: Labelled predictions of model A.
+        b: Predictions of model B for the same rows in the same order.
+        metrics: The metrics to compare. None compares the accuracy, log-loss, Brier score and ECE, as far as they apply.
+        names: Names of the models in the verdict.
         level: Coverage of the intervals, in (0, 1); a difference is significant if its corrected p-value is below 1 − level.
 
     Returns:
-        One row per metric, and a verdict.
+        A comparison with one row per metric and a verdict.
 
     Raises:
-        InputError: If the rows or labels of the two differ.
+        InputError: If the rows or labels of the two models differ.
 
     Examples:
         >>> from calibrant import Predictions
@@ -129,7 +131,7 @@ def compare(
 def compare_all(
     models: Mapping[str, Data], *, metrics: Sequence[Metric] | None = None, level: float = 0.95
 ) -> dict[tuple[str, str], Comparison]:
-    """Compare each pair of several models on the same rows, with p-values corrected for all pairs and metrics (Holm).
+    """Compare each pair of several models on the same rows, with p-values corrected for all pairs and metrics (Holm's method).
 
     Args:
         models: Predictions of at least two models, by name.
@@ -137,7 +139,7 @@ def compare_all(
         level: As in ``compare``; the intervals are not corrected.
 
     Returns:
-        The comparison of each pair of models, by their names.
+        A dict from each pair of model names to the comparison of these two models.
 
     Raises:
         InputError: As in ``compare``.
@@ -159,7 +161,7 @@ def compare_all(
         usual = [metric for metric in (Accuracy(), NLL(), Brier(), ECE()) if known.count(metric) == 2]
         chosen[names] = usual if metrics is None else metrics
         tests[names] = [_test(metric, a, b, level=level) for metric in chosen[names]]
-    # metrics without a test take no part in the correction
+    # metrics without a test do not count in the correction
     p_values = iter(holm([test.p_value for of in tests.values() for test in of if isinstance(test, PairedTest)]))
     found = {}
     for names, (a, b) in pairs.items():
@@ -173,10 +175,10 @@ def compare_all(
 
 
 def _paired_rows(a: Data, b: Data) -> tuple[Data, Data]:
-    """Return the rows of positive weight of both, with groups if one of them has groups.
+    """Return both models' rows of positive weight, with groups if either model has groups.
 
     Raises:
-        InputError: If the rows differ.
+        InputError: If the rows of the two models differ.
     """
     for data in (a, b):
         require_rows(data, what="a comparison")
@@ -201,12 +203,12 @@ def _paired_rows(a: Data, b: Data) -> tuple[Data, Data]:
 
 
 def same_weights(a: Data, b: Data) -> bool:
-    """Return whether rows have the same weights, or none."""
+    """Return whether the rows of ``a`` and ``b`` have the same weights, or both have none."""
     return (a.weights is None) == (b.weights is None) and torch.equal(a.row_weights.cpu(), b.row_weights.cpu())
 
 
 def _what_happened(data: Data) -> Tensor | None:
-    """Return the outcomes (N,): the true class or the event; None for decisions without classes."""
+    """Return the outcomes (N,), true classes or events; None for decisions without classes."""
     if are_events(data):
         return data.y.long().cpu()
     labels = data.require_labels() if isinstance(data, Predictions) else data.labels
@@ -214,7 +216,10 @@ def _what_happened(data: Data) -> Tensor | None:
 
 
 def _test(metric: Metric, a: Data, b: Data, *, level: float) -> PairedTest | str:
-    """Return the test of B − A, or the reason why there is none: "" if no valid test is known or losses are infinite."""
+    """Return the test of B − A, or the reason why there is no test.
+
+    The reason is empty if no valid test is known for the metric or if losses are infinite.
+    """
     try:
         if isinstance(metric, Accuracy | Error):
             return _test_of_decisions(metric, a, b, level=level)
@@ -229,12 +234,15 @@ def _test(metric: Metric, a: Data, b: Data, *, level: float) -> PairedTest | str
         if not bool(torch.isfinite(difference).all()):
             return ""
         return paired_test(difference, groups=a.groups, level=level, weight=a.weights)
-    except NoIntervalError as error:  # a single row or group, or too few for the metric's own test
+    except NoIntervalError as error:  # a single row or group, or too few of them for the metric's own test
         return str(error)
 
 
 def _lacking(metric: Metric, a: Data, b: Data) -> str:
-    """Return a sentence if there are too few wrong decisions for a test of ``metric``, whose variance one error could decide."""
+    """Return a sentence if there are too few wrong decisions for a test of ``metric``, otherwise an empty string.
+
+    With few wrong decisions, a single one could decide the variance.
+    """
     loss = metric.of_labels if isinstance(metric, NLL | Brier) else None
     enough = FEWEST_OF_ROWS if a.groups is None and a.weights is None and loss else FEWEST_COMPARED
     if (scarce := scarce_errors(a, b, loss=loss, enough=enough)) is None:
@@ -247,7 +255,7 @@ def _lacking(metric: Metric, a: Data, b: Data) -> str:
 
 
 def _test_of_decisions(metric: MeanMetric, a: Data, b: Data, *, level: float) -> PairedTest:
-    """Return the test of decisions: Student's t, or the exact sign test if few rows are decided differently.
+    """Return the test for a metric of decisions: Student's t, or the exact sign test if few rows are decided differently.
 
     References:
         McNemar 1947.
@@ -261,7 +269,7 @@ def _test_of_decisions(metric: MeanMetric, a: Data, b: Data, *, level: float) ->
         return test
     exact = binomtest(more, differing)
     p_value, ends = float(exact.pvalue), exact.proportion_ci(level)
-    # Clopper and Pearson's share of the rows decided differently, as a difference; it excludes 0 where p < 1 − level
+    # Clopper and Pearson's interval for the share of the rows decided differently, as a difference; excludes 0 if p < 1 − level
     low, high = ((2 * end - 1) * differing / len(a) for end in ends)
     least, most = (-1.0, 1.0) if p_value >= 1 - level else (0.0, 1.0) if low > 0 else (-1.0, 0.0)
     low, high = (min(max(end, least), most) for end in (min(test.low, low), max(test.high, high)))
@@ -269,6 +277,7 @@ def _test_of_decisions(metric: MeanMetric, a: Data, b: Data, *, level: float) ->
 
 
 def _comparison_row(metric: Metric, a: float, b: float, test: PairedTest | str, *, level: float) -> ComparisonRow:
+    """Return the row of a metric with the values ``a`` and ``b``, from its test or the reason why there is none."""
     if isinstance(test, str):
         return ComparisonRow(repr(metric), a, b, b - a, None, None, None, None, test)
     winner: Literal["a", "b"] | None = None
@@ -282,7 +291,7 @@ def _comparison_row(metric: Metric, a: float, b: float, test: PairedTest | str, 
 
 
 def _verdict(rows: Sequence[ComparisonRow], metrics: Sequence[Metric], names: tuple[str, str], *, level: float) -> str:
-    """Return the verdict in words: first on calibration, if an ECE is compared, then on the other metrics."""
+    """Return the verdict in words: on calibration first, if an ECE is compared, and then on the other metrics."""
     others = list(zip(metrics, rows, strict=True))
     sentences = []
     if calibration := next((pair for pair in others if isinstance(pair[0], ECE)), None):
@@ -301,7 +310,7 @@ def _verdict(rows: Sequence[ComparisonRow], metrics: Sequence[Metric], names: tu
 
 
 def _on_calibration(row: ComparisonRow, names: tuple[str, str]) -> str:
-    """Return which of two models is better calibrated, by how much, and whether chance explains it."""
+    """Return a sentence on which of two models is better calibrated, by how much, and whether chance explains the difference."""
     better, other = names if row.difference > 0 else names[::-1]
     size = f"its ECE is lower by {_number(row.difference)}"
     if row.winner is not None:
@@ -312,19 +321,22 @@ def _on_calibration(row: ComparisonRow, names: tuple[str, str]) -> str:
 
 
 def _reason(metric: Metric, row: ComparisonRow, *, level: float) -> str:
+    """Return the difference of a metric in words, with its interval and p-value."""
     word = {"higher": "higher", "lower": "lower", "zero": "smaller"}[metric.better]
     sure = shown_p(row.p_value)
     if row.low is not None and row.high is not None:
         near, far = sorted(map(abs, (row.low, row.high)))
-        near = 0.0 if row.low * row.high < 0 else near  # an interval that holds 0 says nothing of the least size
+        near = 0.0 if row.low * row.high < 0 else near  # an interval that contains 0 excludes no small difference
         digits = ".4f" if abs(row.difference) >= SMALL else ".2g"
         sure = f"{100 * level:.3g} % interval {near:{digits}} to {far:{digits}}, {sure}"
     return f"{word} {type(metric).__name__} by {_number(row.difference)} ({sure})"
 
 
 def _number(difference: float) -> str:
+    """Return the size of a difference as text."""
     return f"{abs(difference):{'.4f' if abs(difference) >= SMALL else '.2g'}}"
 
 
 def _or(names: Sequence[str]) -> str:
+    """Return names as text, joined by commas and "or"."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"

@@ -1,6 +1,6 @@
 """Metrics for several labels per row, pooled and averaged over labels, and a test of the worst label.
 
-The labels of a row are dependent, so rows, or groups of rows, are the units of every interval.
+The labels of a row are dependent, so the independent units of every interval are rows or groups of rows.
 """
 
 import math
@@ -25,16 +25,17 @@ from calibrant.statistics import interval, null_band
 from calibrant.statistics.design import require_groups
 from calibrant.statistics.means import Interval, mean_interval
 
-_MIN_UNITS = 10  # rows, or groups, with a positive and with a negative label, as for every interval
+_MIN_UNITS = 10  # smallest number of rows or groups with a positive label, and with a negative label
 
 
 def multilabel_panel(predictions: MultiLabel, *, uncertainty: bool = True, level: float = 0.95) -> Panel:
-    """Return NLL, Brier score, bias and ECE of several labels per row, pooled (micro) and averaged over labels (macro).
+    """Return the NLL, Brier score, bias and ECE of several labels per row, pooled (micro) and averaged over labels (macro).
 
-    NLL is in nats; the Brier score is (p − y)², from 0 to 1; the bias is mean probability − frequency; the ECE has 15 bins of equal
-    width. The interval of a mean is Student's t corrected for skewness, computed from each row's contribution. The interval of
-    the pooled ECE is ``interval(ECE(), predictions.pooled())``. The macro ECE has 15 bins for each label, most of which contain
-    little but chance, so it has no interval, only its mean for a calibrated model.
+    The NLL is in nats. The Brier score is the mean of (p − y)², from 0 to 1. The bias is the mean probability minus the
+    frequency. The ECE has 15 bins of equal width. The interval of a mean is Student's t interval, corrected for skewness and
+    computed from each row's contribution. The interval of the pooled ECE is ``interval(ECE(), predictions.pooled())``. The
+    macro ECE has 15 bins for each label, most of which mainly contain noise. It therefore has no interval, but its mean
+    for a calibrated model is given.
 
     Args:
         predictions: Labelled predictions of several labels per row.
@@ -45,7 +46,7 @@ def multilabel_panel(predictions: MultiLabel, *, uncertainty: bool = True, level
         Two rows per metric, pooled and macro.
 
     Raises:
-        InputError: If a label is missing in all rows, so that it has no part in a mean over labels.
+        InputError: If a label is missing in all rows, so that a mean over labels cannot include it.
 
     Examples:
         >>> from calibrant import MultiLabel
@@ -86,9 +87,9 @@ def multilabel_panel(predictions: MultiLabel, *, uncertainty: bool = True, level
                 "the calibrator a floor"
             )
             warn_user(message, ZeroProbabilityWarning)
-        # One number per row whose weighted mean is the metric m and which varies as its linear part does. Pooled:
-        # m + Σ_j known_ij (t_ij − m) W / Σ_j W_j, macro: m + 1/L Σ_j known_ij (t_ij − m_j) W / W_j. How many labels are known
-        # varies with the rows.
+        # One number per row, whose weighted mean is the metric m and whose variation is that of the metric's linear part. Pooled:
+        # m + Σ_j known_ij (t_ij − m) W / Σ_j W_j; macro: m + 1/L Σ_j known_ij (t_ij − m_j) W / W_j. The number of known labels
+        # differs between rows.
         of_rows = ((terms - pooled) * known).sum(dim=1) * weight.sum() / of_label.sum()
         of_means = ((terms - means) * known * weight.sum() / of_label).mean(dim=1)
         add(metric, "pooled", pooled, of_scores(pooled + of_rows))
@@ -100,7 +101,7 @@ def multilabel_panel(predictions: MultiLabel, *, uncertainty: bool = True, level
     except NoIntervalError as error:
         ends = str(error)
     add("ECE", "pooled", ECE()(every), ends)
-    # the mean of a sum does not depend on how rows or labels go together
+    # the mean of a sum does not depend on dependences between rows or labels
     null = np.mean([null_band(ECE(), replace(pairs, groups=None)).estimate for pairs in labels])
     why = "more bins than an interval is known for" if uncertainty else "left out"
     add("ECE", "macro", float(np.mean([ECE()(pairs) for pairs in labels])), why, null_mean=float(null))
@@ -108,10 +109,10 @@ def multilabel_panel(predictions: MultiLabel, *, uncertainty: bool = True, level
 
 
 def label_terms(data: MultiLabel) -> dict[str, Tensor]:
-    """Return the terms (N, L) of each metric, one for each label of each row, in float64; missing labels have 0.
+    """Return the float64 terms (N, L) of each metric, one for each label of each row; missing labels have the term 0.
 
-    The NLL is −log of the probability of the outcome, computed from the logits so that it is never rounded to 0 or ∞. The Brier
-    term is (p − y)², the bias p − y.
+    The NLL term is −log of the probability of the outcome, computed from the logits so that it is never rounded to 0 or ∞.
+    The Brier term is (p − y)², and the bias term is p − y.
     """
     y, z = data.require_labels() == 1, data.logits.double()
     gap = data.probs.double() - y.double()
@@ -120,20 +121,27 @@ def label_terms(data: MultiLabel) -> dict[str, Tensor]:
 
 
 def _require_known(predictions: MultiLabel) -> MultiLabel:
-    """Return the rows of positive weight, if every label is known in one of them."""
+    """Return the rows of positive weight.
+
+    Raises:
+        InputError: If a label is not known in any of these rows.
+    """
     if not isinstance(predictions, MultiLabel):
         remedy = "use panel and subgroups for one class per row, or make MultiLabel where several can be true"
         raise refuse("predictions as a MultiLabel", f"a {type(predictions).__name__}", remedy)
     data = predictions.counted
     data.require_labels()
     if len(unknown := torch.nonzero(~data.known.any(dim=0))):
-        got = f"{data.names[int(unknown[0])]!r} missing (-1) in all"
-        raise refuse("each label known in at least one row", got, "leave its column out, or select other rows")
+        got = f"{data.names[int(unknown[0])]!r} missing (-1) in all rows"
+        raise refuse("each label to be known in at least one row", got, "leave its column out, or select other rows")
     return data
 
 
 def _few_events(data: MultiLabel) -> str:
-    """Return a sentence if too few rows or groups contain an event, or its absence, for an interval; else an empty text."""
+    """Return a sentence if too few rows or groups have a positive label, or a negative one, for an interval.
+
+    Otherwise return an empty string.
+    """
     for kind, value in (("positive", 1), ("negative", 0)):
         holding = data[(data.require_labels() == value).any(dim=1)]
         units = holding.effective_count if holding.groups is None else len(holding.groups.unique())
@@ -144,19 +152,24 @@ def _few_events(data: MultiLabel) -> str:
 
 
 def label_table(predictions: MultiLabel, *, minimum: int = 100, level: float = 0.95) -> Subgroups:
-    """Return the calibration of every label, with one test for the worst of them.
+    """Return the calibration of every label, with one test for the worst label.
 
-    Each label is tested as ``subgroups`` tests a group: its gap, and the gaps of its bins. Holm's method adjusts the p-values for
-    the number of labels, for any dependence between labels: the probability of a false alarm is at most 1 − ``level``.
+    Each label is tested as ``subgroups`` tests a group, by its gap (mean probability minus frequency) and by the gaps of its
+    bins. Holm's method adjusts the p-values for the number of labels, whatever the dependence between labels: the
+    probability of a false alarm is at most 1 − ``level``.
 
     Args:
-        predictions: Labelled predictions of several labels per row; groups and weights are used.
-        minimum: Smallest number of rows of a tested label, ≥ 1; labels with fewer than 5 expected events are not tested either.
+        predictions: Labelled predictions of several labels per row; their groups and weights are used.
+        minimum: Smallest number of rows of a tested label, ≥ 1. Labels with fewer than 5 expected events are not tested
+            either.
         level: Coverage of the intervals, in (0, 1).
+
+    Returns:
+        One row per label, with the strongest evidence first, and a verdict.
 
     Raises:
         InputError: If a label is missing in all rows.
-        NoIntervalError: For fewer than ten groups of rows.
+        NoIntervalError: If there are fewer than ten groups of rows.
 
     Examples:
         >>> from calibrant import MultiLabel
@@ -180,9 +193,9 @@ def measure(
     """Return one row per metric.
 
     Args:
-        data: Labelled predictions, with one class or several labels per row, or top-label pairs.
-        metrics: The metrics; None is the default panel, the only choice for several labels.
-        draws: Simulation draws for intervals and limits if calibrated; 0 leaves both out.
+        data: Labelled predictions with one class or several labels per row, or top-label pairs.
+        metrics: The metrics. None is the default panel, which is the only choice for several labels per row.
+        draws: Number of simulated label sets for intervals and for the limits of a calibrated model; 0 omits both.
         place: The row's file, split, calibrator and group.
     """
     if isinstance(data, MultiLabel):

@@ -1,6 +1,6 @@
-"""The panel: the metrics of a report, each with its confidence interval and its values for a calibrated model.
+"""The panel: the set of metrics in a report, each with its confidence interval and its values for a calibrated model.
 
-If no valid interval or limit is known, there is none.
+If no valid interval or limit is known for a metric, it is None.
 """
 
 import math
@@ -18,29 +18,30 @@ from calibrant.data.pairs import Pairs, are_events
 from calibrant.errors import NoIntervalError
 from calibrant.metrics import AURC, ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, DebiasedECE, Metric, SmoothECE
 
-_NOT_PERCENT = ("proper score", "ranking")  # notions whose values are no fractions, so not shown in percent
+_NOT_PERCENT = ("proper score", "ranking")  # notions whose values are not fractions, so they are not shown in percent
 
 
 @dataclass(frozen=True)
 class Row:
-    """One metric on one set of predictions; fractions, not per cent.
+    """One metric on one set of predictions, in fractions and not in percent.
 
     Args:
         metric: The metric's repr, which shows its configuration.
         value: The value of the metric.
-        low: Lower end of its confidence interval, or None if no interval with the nominal coverage is known.
-        high: Upper end, or None.
-        null_high: The 97.5 % limit if calibrated: 97.5 % of perfectly calibrated models with these probabilities have a smaller
-            value; None for a metric that is not a calibration error.
+        low: Lower end of the metric's confidence interval, or None if no interval with the nominal coverage is known.
+        high: Upper end of this interval, or None.
+        null_high: The limit if calibrated: 97.5 % of perfectly calibrated models with the same probabilities have a smaller
+            value. None if the metric is not a calibration error.
         n: Number of rows.
-        null_mean: The mean over perfectly calibrated models with these probabilities; None if it is not a calibration error.
-        effective: Effective number of rows, if they have weights; otherwise None.
-        average: For several labels per row, "pooled" (over all known labels of all rows, so that frequent labels count most) or
-            "macro" (the mean over labels); None for one class per row.
+        null_mean: Mean of the metric over perfectly calibrated models with the same probabilities; None if the metric is
+            not a calibration error.
+        effective: Effective number of rows if they have weights, otherwise None.
+        average: For several labels per row, "pooled" (over all known labels of all rows, so that frequent labels count most)
+            or "macro" (the mean over labels). None for one class per row.
         labels: Number of labels L, or None for one class per row.
-        refused: For several labels per row, why there is no interval.
+        refused: For several labels per row, the reason why there is no interval.
         label: The metric's short name, for tables.
-        percent: Whether tables show it in percent.
+        percent: Whether tables show the metric in percent.
         file: The file of the predictions.
         split: Name of the split.
         calibrator: The repr of the fitted calibrator, or None before calibration.
@@ -71,7 +72,7 @@ class Row:
         return f"{self.metric}: {self.value:.4g}{ends}{limit}"
 
     def plain(self) -> dict[str, Any]:
-        """Return the row as JSON data: values are fractions; missing and non-finite ones are None."""
+        """Return the row as JSON data. Values are fractions, and missing or non-finite values are None."""
         names = ["file", "split", "calibrator", "metric", "value", "low", "high", "null_high", "n"]
         if self.average is not None:
             names += ["average", "labels", "refused", "null_mean"]
@@ -88,17 +89,17 @@ class Row:
 
     @property
     def value_and_interval(self) -> tuple[str, str]:
-        """The value and its 95 % interval as cells of a table, each with its unit."""
+        """The value and its 95 % interval as table cells, each with its unit."""
         return self.shown(self.value), self.interval + " %" if self.interval and self.percent else self.interval
 
     @property
     def significant(self) -> bool:
-        """Whether the value lies above its 97.5 % limit if calibrated."""
+        """Whether the value exceeds the limit that 97.5 % of calibrated models stay below."""
         return self.null_high is not None and self.value > self.null_high
 
     @property
     def limits(self) -> str:
-        """The mean and the 97.5 % limit if calibrated as text; empty without them."""
+        """The mean and the 97.5 % limit of a calibrated model as text; empty if there is no limit."""
         if self.null_high is None:
             return ""
         mean = "" if self.null_mean is None else f"{self.shown(self.null_mean).removesuffix(' %')} … "
@@ -106,15 +107,15 @@ class Row:
 
     @property
     def interval(self) -> str:
-        """The 95 % interval as text; empty without one."""
+        """The 95 % interval as text; empty if there is no interval."""
         if self.low is None or self.high is None:
             return ""
-        between = " … " if self.low < 0 else "–"  # beside a sign a dash reads as another
+        between = " … " if self.low < 0 else "–"  # next to a minus sign, a dash looks like another one
         return f"{self.shown(self.low)}{between}{self.shown(self.high)}".replace(" %", "")
 
 
 class Panel(list[Row]):
-    """Rows of a panel, which print as a table."""
+    """The rows of a panel, which print as a table."""
 
     _repr_html_ = to_html
 
@@ -123,10 +124,16 @@ class Panel(list[Row]):
 
 
 def default_metrics(predictions: Data) -> list[Metric]:
-    """Return the panel's metrics that apply to ``predictions``.
+    """Return the metrics of the panel that apply to ``predictions``.
 
     Args:
-        predictions: Predictions over all classes, or top-label pairs, which leave out what needs all probabilities.
+        predictions: Predictions over all classes, or top-label pairs, for which metrics of all probabilities are left out.
+
+    Returns:
+        The metrics, in the order of the panel.
+
+    Raises:
+        InputError: If these are not predictions or pairs, or there is no row of positive weight.
 
     Examples:
         >>> from calibrant import Pairs
@@ -136,7 +143,7 @@ def default_metrics(predictions: Data) -> list[Metric]:
     predictions = require_rows(predictions, what="the panel")
     errors: list[Metric] = [ECE(), ECE(EqualMass()), MCE(), ClasswiseECE(), DebiasedECE(), SmoothECE()]
     metrics = [Accuracy(), NLL(), Brier(), *errors, AURC()]
-    if are_events(predictions):  # which are neither right nor wrong
+    if are_events(predictions):  # events are neither right nor wrong
         metrics = errors
     return [metric for metric in metrics if not (metric.needs_classes and isinstance(predictions, Pairs))]
 
@@ -150,18 +157,23 @@ def panel(
     seed: int = 0,
     level: float = 0.95,
 ) -> Panel:
-    """Return every metric of the panel with its interval and its limit if calibrated.
+    """Return every metric of the panel with its confidence interval and its limit for a calibrated model.
+
+    The limit is the value that 97.5 % of perfectly calibrated models with these probabilities stay below.
 
     Args:
         predictions: Labelled predictions, or top-label pairs.
-        metrics: The metrics; None takes ``default_metrics(predictions)``.
-        uncertainty: Whether to compute intervals and limits if calibrated; False is faster.
-        draws: Number of simulated label sets for the limit if calibrated, ≥ 2.
+        metrics: The metrics to compute; None is ``default_metrics(predictions)``.
+        uncertainty: Whether to compute intervals and limits; False is faster.
+        draws: Number of simulated label sets for the limit, ≥ 2.
         seed: Seed of the simulation; the same seed gives the same numbers.
-        level: Coverage of the intervals, in (0, 1); a fraction (1 − level) / 2 of calibrated models is above the limit.
+        level: Coverage of the intervals, in (0, 1). A fraction (1 − level) / 2 of calibrated models exceed the limit.
 
     Returns:
-        One row per metric, in the order of ``metrics``; it prints as one line per metric.
+        One row per metric, in the order of ``metrics``. The panel prints as one line per metric.
+
+    Raises:
+        InputError: If the predictions have no labels or no rows, or a metric does not apply to them.
 
     Examples:
         >>> from calibrant import Predictions
@@ -177,7 +189,7 @@ def panel(
     panel, effective = Panel(), None if data.weights is None else data.effective_count
     for metric in default_metrics(data) if metrics is None else metrics:
         rows, null, found = metric.check(data), None, None
-        # rows in groups, for most metrics, and too few: the row says so by having none
+        # most metrics have no limit for grouped rows, and few rows have no interval: the row then has None
         with suppress(NoIntervalError):
             if uncertainty and metric.measures_calibration:
                 null = metric.null_band(rows, level=level, draws=draws, seed=seed)
@@ -200,14 +212,14 @@ def row_of(
     n: int,
     effective: float | None = None,
 ) -> Row:
-    """Return the row of a metric's figures."""
+    """Return the panel's row with these values of ``metric``."""
     percent = metric.bounds == (0.0, 1.0) and metric.notion not in _NOT_PERCENT
     figures = (value, low, high, null_high, n, null_mean, effective)
     return Row(repr(metric), *figures, label=label_of(metric), percent=percent)
 
 
 def label_of(value: Any) -> str:
-    """Return a configuration's short name: its class, with only the fields that differ from their defaults.
+    """Return a configuration's short name: its class name and the fields that differ from their defaults.
 
     Examples:
         >>> from calibrant.binning import EqualMass

@@ -1,4 +1,4 @@
-"""Divides rows into groups by columns: by categories, bins of numbers, and combinations of several columns."""
+"""Groups of rows, formed by the columns' categories, by bins of numbers, and by combinations of several columns."""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -14,20 +14,20 @@ from calibrant.binning import EqualMass
 from calibrant.data.checks import Data
 from calibrant.data.record import Column, check_column
 
-# what the rows of a group have in common: column and category of each column
+# what the rows of a group have in common: pairs of column and category
 Names: TypeAlias = tuple[tuple[str, str], ...]
 
 _MAX_GROUPS = 2000
-_MAX_WHOLE = 20  # distinct whole numbers, up to which they are categories
+_MAX_WHOLE = 20  # a column with at most so many distinct whole numbers is treated as categories
 
 
 def groups_of(columns: Mapping[str, Column], *, depth: int, bins: int) -> list[tuple[Names, NDArray[np.int64]]]:
-    """Return names and row numbers of the groups by every column, and by every combination of up to ``depth`` columns.
+    """Return the names and row numbers of the groups formed by every combination of up to ``depth`` columns.
 
     Args:
-        columns: Columns (N,) by name.
+        columns: Dict from names to columns (N,).
         depth: Largest number of columns in a combination, ≥ 1.
-        bins: Number of bins of equal mass for a column of numbers.
+        bins: Number of equal-mass bins for a column of numbers.
 
     Raises:
         InputError: If there are too many groups.
@@ -48,7 +48,7 @@ def groups_of(columns: Mapping[str, Column], *, depth: int, bins: int) -> list[t
 
 
 def feature_columns(data: Data, features: Sequence[str] | Mapping[str, Any] | None) -> dict[str, Column]:
-    """Return the columns that ``features`` names or contains; None means all columns of ``data``."""
+    """Return the columns that ``features`` names or contains, or all columns of ``data`` if it is None."""
     own = dict(data.features or {})
     if isinstance(features, Mapping):
         found = {
@@ -59,7 +59,8 @@ def feature_columns(data: Data, features: Sequence[str] | Mapping[str, Any] | No
         names = list(own if features is None else features)
         if missing := [name for name in names if name not in own]:
             got = ", ".join(map(repr, sorted(own))) or "none"
-            raise refuse(f"features out of those of the predictions for {missing[0]!r}", got, "pass a dict of columns")
+            expected = f"the feature {missing[0]!r} among the columns of the predictions"
+            raise refuse(expected, got, "pass a dict of columns")
         found = {name: own[name] for name in names}
     if not found:
         raise refuse("at least one column", "none", "pass features here, or when making the predictions")
@@ -74,7 +75,7 @@ def _categories(column: Column, *, bins: int) -> tuple[NDArray[np.int64], list[s
     if values.dtype.kind == "U" or len(np.unique(values[~missing])) <= (bins if real else _MAX_WHOLE):
         known, code = np.unique(np.where(missing, "missing", values.astype(str)), return_inverse=True)
         return code, known.tolist()
-    # missing values are the part after the last bin
+    # missing values get their own code, after the last bin
     code = np.full(len(values), bins, dtype=np.int64)
     code[~missing] = EqualMass(bins).assign(torch.from_numpy(values[~missing]).double()).numpy()
     kept, code = np.unique(code, return_inverse=True)

@@ -1,4 +1,4 @@
-"""Measures that need a fit: the lowest ECE of any temperature, calibration and refinement, and the calibration line."""
+"""Measures that need a fit: the lowest ECE over all temperatures, calibration and refinement, and the calibration line."""
 
 import math
 from collections.abc import Callable
@@ -23,16 +23,16 @@ from calibrant.statistics.paired import FEWEST_COMPARED, paired_test, scarce_err
 if TYPE_CHECKING:
     from calibrant.calibrators import Calibrator
 
-_CURVATURE = 1e-7  # of the summed log-likelihood at its maximum; less says that the maximum is at infinity
+_CURVATURE = 1e-7  # a smaller curvature of the summed log-likelihood means that its maximum is at infinity
 
 
 @dataclass(frozen=True)
 class OptimalECE:
-    """The lowest ECE over all temperatures, on the same data on which the temperature was chosen.
+    """The lowest ECE over all temperatures, on the data that the temperature was chosen on.
 
     Args:
-        value: The ECE.
-        temperature: The temperature with this ECE.
+        value: The lowest ECE.
+        temperature: The temperature that gives this ECE.
     """
 
     value: float
@@ -44,19 +44,23 @@ def optimal_ece(
 ) -> OptimalECE:
     """Return the smallest ECE that any temperature gives on these predictions.
 
-    The temperature is chosen on the data it is evaluated on, so this is a bound on what temperature scaling can reach, not an
-    estimate of what it reaches. The ECE is not continuous in T, so a grid is searched, and then a finer grid around its best.
+    The temperature is chosen and evaluated on the same data, so the result is a bound on what temperature scaling can
+    reach, not an estimate of what it will reach. The ECE is not continuous in T, so a grid of temperatures is searched, and
+    then a finer grid around the best one.
 
     Args:
         predictions: Labelled predictions over all classes.
         binning: Bins of the ECE; None is ``EqualWidth(15)``.
         low: Lowest temperature, > 0.
         high: Highest temperature, > ``low``.
-        steps: Number of temperatures of the first grid, evenly spaced in log T; the second grid has half as many. T = 1 is
+        steps: Number of temperatures in the first grid, evenly spaced in log T; the second grid has half as many. T = 1 is
             always tried.
 
     Returns:
         The lowest ECE and its temperature.
+
+    Raises:
+        InputError: If the predictions have no labels or no rows.
 
     Examples:
         >>> from calibrant import Predictions
@@ -77,7 +81,7 @@ def optimal_ece(
     def best_of(points: Tensor) -> tuple[float, float]:
         return min((error(point), point) for point in points.tolist())
 
-    # evenly spaced in log T, as halving and doubling a temperature are alike
+    # evenly spaced in log T, because halving and doubling a temperature are equally large changes
     grid = torch.linspace(math.log(low), math.log(high), steps, dtype=torch.float64)
     coarse = best_of(grid)
     step = float(grid[1] - grid[0])
@@ -91,10 +95,10 @@ class Refinement:
     """A proper score split into calibration and refinement.
 
     Args:
-        total: The score.
-        refinement: The score after cross-fitted recalibration, the part that recalibration does not remove.
-        calibration: total − refinement, a lower bound on the calibration loss, with its interval.
-        reliable: Whether the interval of ``calibration`` is above 0.
+        total: The score of the predictions.
+        refinement: The score after cross-fitted recalibration, which recalibration cannot remove.
+        calibration: ``total`` − ``refinement``, a lower bound on the calibration loss, with its interval.
+        reliable: Whether the interval of ``calibration`` lies above 0.
     """
 
     total: float
@@ -111,18 +115,24 @@ def refinement(
     folds: int = 5,
     level: float = 0.95,
 ) -> Refinement:
-    """Split a proper score into calibration and refinement, by recalibrating every row with a fit on other rows.
+    """Split a proper score into calibration and refinement.
+
+    Every row is recalibrated by a calibrator fitted on other rows. The part of the score that this removes is the
+    calibration part, and the rest is the refinement.
 
     Args:
         predictions: Labelled predictions; rows of one group stay in one fold.
         score: "log" (``NLL``) or "brier".
-        calibrator: A function that returns an unfitted calibrator; None is ``TemperatureScaling``. A more flexible calibrator
-            gives a closer bound but can overfit.
-        folds: Number of folds, ≥ 2; the scores of a row, or its group, decide which fold it is in.
+        calibrator: A function that returns an unfitted calibrator; None is ``TemperatureScaling``. A more flexible
+            calibrator gives a tighter bound but can overfit.
+        folds: Number of folds, ≥ 2. A row's scores, or its group, determine its fold.
         level: Coverage of the interval, in (0, 1).
 
     Returns:
         The score, its two parts, and the interval of the calibration part.
+
+    Raises:
+        InputError: If the predictions have no labels or no rows, or ``score`` or ``folds`` is not valid.
 
     Examples:
         >>> from calibrant import Predictions
@@ -153,7 +163,10 @@ def refinement(
 
 
 def _calibrated_in_folds(data: Predictions, make: "Callable[[], Calibrator]", folds: int) -> Predictions:
-    """Return each row calibrated by a fit on other rows, so that the gain is not optimistic; a group stays in one fold."""
+    """Return the predictions with each row calibrated by a fit on other rows, so that the gain is not optimistic.
+
+    Rows of one group stay in one fold.
+    """
     from calibrant.calibrators.folds import fold_by_scores
 
     labels, weight = data.require_labels(), fitting_weights(data.weights)
@@ -171,8 +184,8 @@ class CalibrationLine:
     """The line logit P(y = 1) = intercept + slope · logit(p), where y is an event or whether the decision is correct.
 
     Args:
-        slope: 1 if calibrated; below 1 the probabilities are too extreme (over-confident).
-        intercept: 0 if calibrated, given the slope.
+        slope: The slope, 1 for a calibrated model. Below 1, the probabilities are too extreme (over-confident).
+        intercept: The intercept, 0 for a calibrated model.
         in_the_large: The intercept if the slope is fixed at 1; negative if probabilities are too high on average.
     """
 
@@ -186,15 +199,16 @@ def calibration_line(data: Data, *, event: int | None = 1, level: float = 0.95) 
 
     Args:
         data: Labelled predictions or pairs; probabilities of 0 and 1 are moved by 1e-12.
-        event: For two classes, the class whose probability is used, 1 or 0, or None for the confidence of the decision. More
-            classes always use the confidence; pairs use their own event.
+        event: For two classes, the class whose probability is used (1 or 0), or None for the confidence of the decision.
+            With more classes the confidence is always used, and pairs use their own event.
         level: Coverage of the intervals, in (0, 1).
 
     Returns:
-        Slope, intercept and intercept at slope 1, with intervals.
+        The slope, the intercept, and the intercept at slope 1, with their intervals.
 
     Raises:
-        FitError: If no finite maximum exists, because all outcomes are equal or the probability separates them perfectly.
+        FitError: If the likelihood has no finite maximum, because all outcomes are equal or the probability separates them
+            perfectly.
 
     Examples:
         >>> from calibrant import Pairs
@@ -224,7 +238,9 @@ def calibration_line(data: Data, *, event: int | None = 1, level: float = 0.95) 
 
 
 def _logistic(design: Tensor, y: Tensor, offset: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return the maximum-likelihood coefficients (C,) and their covariance (C, C), with weights that of the weighted scores.
+    """Return the maximum-likelihood coefficients (C,) and their covariance (C, C).
+
+    With weights, the covariance is the sandwich estimate from the weighted scores.
 
     Raises:
         FitError: If the likelihood has no finite maximum.

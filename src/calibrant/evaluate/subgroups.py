@@ -1,6 +1,6 @@
-"""Tests whether a model is calibrated for every group of rows: the gap of each group, and one test of the worst.
+"""Tests of whether a model is calibrated for every group of rows: each group's gap, and one test for the worst group.
 
-The p-values are corrected for the number of groups by Holm's method, which holds however the groups overlap.
+The p-values are corrected for the number of groups by Holm's method, which is valid however the groups overlap.
 """
 
 import math
@@ -23,38 +23,40 @@ from calibrant.statistics.design import Design, require_groups
 from calibrant.statistics.means import skewed_ends, skewed_p
 from calibrant.statistics.paired import holm, shown_p
 
-# Largest skewness times quantile that the interval of a gap is corrected for: Hall's transformation of a larger one makes the
-# interval much longer than coverage needs.
+# Largest product of skewness and quantile that the interval of a gap is corrected for. With a larger one, Hall's transformation makes
+# the interval much longer than coverage needs.
 _MAX_SKEW = 0.6
-# parts of the level: of the test of the largest gap, of those of the bins within each group
+# parts of the level for the test of each group's gap, and for the test of the bins within each group
 _OF_GAP, _OF_SHAPE = 0.8, 0.2
-_MIN_EVENTS = 5.0  # effective Σ p (1 − p) of a group, or of bins put together, below which a gap is far from normal
-_MIN_CLUSTERS = 10.0  # effective number of them in a group
-_MOST_CELLS = 15  # of the test of the bins within a group
+_MIN_EVENTS = 5.0  # with a smaller effective Σ p (1 − p), the gap of a group or of merged bins is far from normal
+_MIN_CLUSTERS = 10.0  # smallest effective number of clusters in a tested group
+_MOST_CELLS = 15  # largest number of bins in the test of the bins within a group
 
 
 @dataclass(frozen=True, kw_only=True)
 class Subgroup:
-    """One group of rows, or the rows of one label; None means that the figure was not tested.
+    """The figures of one group of rows, or of the rows of one label; figures of a test that was not made are None.
+
+    The event is the outcome whose probability is evaluated.
 
     Args:
-        name: The name of the group, such as "region = EU", or the label.
+        name: The name of the group, such as "region = EU", or of the label.
         columns: For a group, pairs of column and category.
         n: Number of rows.
         positives: Number of rows with the event.
         confidence: Mean probability of the event.
         rate: Frequency of the event.
-        gap: confidence − rate, the calibration in the large; positive if the model is over-confident.
+        gap: ``confidence`` − ``rate``, the calibration in the large; positive if the model is over-confident.
         low: Lower end of the gap's interval, for this group only.
         high: Upper end of this interval.
-        all_low: Lower end of an interval that holds for all groups at once (Bonferroni).
+        all_low: Lower end of an interval that is valid for all groups at once (Bonferroni).
         all_high: Upper end of this interval; NaN for labels.
         ece: Calibration error within the group, in 15 bins of equal width.
-        p: Two-sided p-value of the gap if the group is calibrated.
+        p: Two-sided p-value of the gap, under the hypothesis that the group is calibrated.
         p_adjusted: The p-value adjusted for the number of groups: for a calibrated model, the probability that any group is
-            below 0.05 is at most 5 %. It is the smaller of two: that of the gap, which gets four fifths of the level, and that
-            of the bins within the group, which gets one fifth. Rows in clusters have no test of the bins.
-        evidence: Which of the two is smaller: "gap", or "shape" if bins are off although the mean may be correct.
+            below 0.05 is at most 5 %. It is the smaller of two p-values, one for the gap, which gets four fifths of the
+            level, and one for the bins within the group, which gets one fifth. Rows in clusters have no test of the bins.
+        evidence: Which of the two p-values is smaller: "gap", or "shape" if bins are off although the mean may be correct.
     """
 
     name: str
@@ -75,21 +77,21 @@ class Subgroup:
 
     @property
     def p_shown(self) -> str:
-        """The adjusted p-value as tables show it."""
+        """The adjusted p-value as text for tables."""
         p = self.p_adjusted
         return "–" if p is None else "<0.0001" if p < 1e-4 else f"{p:.2g}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Subgroups:
-    """Groups of rows, or labels, and one test for the worst of them.
+    """The figures of groups of rows, or of labels, and one test for the worst of them.
 
     Args:
         rows: One row per group, with the strongest evidence first; untested labels come last.
         level: Coverage of the intervals, in (0, 1).
         event: The event whose probability is evaluated.
-        left_out: Number of groups with too few rows or expected events.
-        unit: The word for a row: "group" or "label".
+        left_out: Number of groups that were not tested, because they have too few rows or expected events.
+        unit: What each row describes: a "group" or a "label".
 
     Examples:
         >>> Subgroups(rows=()).verdict
@@ -111,12 +113,12 @@ class Subgroups:
 
     @property
     def p_value(self) -> float:
-        """The adjusted p-value of the worst group; 1 without a tested one."""
+        """The adjusted p-value of the worst group, or 1 if no group was tested."""
         return min((row.p_adjusted for row in self.rows if row.p_adjusted is not None), default=1.0)
 
     @property
     def verdict(self) -> str:
-        """The result of the test in words."""
+        """The result of the tests in words."""
         if not (tested := self.tested):
             return f"There is no {self.unit} with enough rows and events."
         unit, first = self.unit, tested[0]
@@ -149,24 +151,27 @@ def subgroups(
     bins: int = 4,
     level: float = 0.95,
 ) -> Subgroups:
-    """Return the calibration of every group of rows, with one test for the worst of them.
+    """Return the calibration of every group of rows, with one test for the worst group.
 
-    Each group has two tests: of its gap, and of the gaps of its bins, which can be off although the mean is correct. The first
-    statistic is the gap divided by its standard error for a calibrated model, corrected for skewness (Cornish & Fisher), the
-    second the sum of squared standardised gaps of the bins (Hosmer & Lemeshow). The p-values are corrected for the number of
-    groups: the probability of a false alarm is at most 1 − ``level``, however many groups there are and however they overlap.
+    The gap of a group is its mean probability of the event minus the event's frequency. Each group has two tests: one of
+    its gap, and one of the gaps of its bins, which can be off although the mean is correct. The first statistic is the gap
+    divided by its standard error for a calibrated model, corrected for skewness (Cornish & Fisher). The second statistic is
+    the sum of squared standardised gaps of the bins (Hosmer & Lemeshow). The p-values are corrected for the number of
+    groups: the probability of a false alarm is at most 1 − ``level``, however many groups there are and however they
+    overlap.
 
-    Rows of one cluster (``groups``) count as dependent, and weights are used. The intervals of gaps are corrected for skewness
-    (Hall), except with weights. The event is the second of two classes; for more classes, that the decision is correct; for
-    pairs, their outcome. For another class k pass ``predictions.one_vs_rest(k)``.
+    Rows of one cluster (``groups``) are treated as dependent, and weights are used. The intervals of gaps are corrected for
+    skewness (Hall) unless the rows have weights. With two classes, the event is the second class. With more classes, the
+    event is that the decision is correct, and for pairs it is their outcome. To test the probability of another class k,
+    pass ``predictions.one_vs_rest(k)``.
 
     Args:
         predictions: Labelled predictions or pairs.
-        features: Names of columns in ``predictions.features``, or a dict of columns (N,); None takes all of them. Text, and up
-            to 20 distinct whole numbers, are categories; other numbers are divided into quantile bins; NaN is a category.
+        features: Names of columns in ``predictions.features``, or a dict of columns (N,); None uses all columns. Text, and
+            up to 20 distinct whole numbers, are categories; other numbers are divided into quantile bins; NaN is a category.
         depth: Largest number of columns that are combined to form groups, ≥ 1.
-        minimum: Smallest number of rows of a group, ≥ 1. Groups with fewer rows, fewer than 5 expected events, or effectively
-            fewer than ten clusters are left out.
+        minimum: Smallest number of rows of a group, ≥ 1. Groups with fewer rows, fewer than 5 expected events, or an
+            effective number of clusters below ten are left out.
         bins: Number of quantile bins of a column of numbers, ≥ 1.
         level: Coverage of the intervals, in (0, 1).
 
@@ -191,7 +196,7 @@ def subgroups(
         check_count(count, name=name, low=low)
     check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
     kept = predictions.row_weights > 0
-    columns = taken(feature_columns(predictions, features), kept.cpu())  # rows of weight 0 are in no group
+    columns = taken(feature_columns(predictions, features), kept.cpu())  # rows of weight 0 belong to no group
     pairs, event = _pairs_and_event(require_rows(predictions, what="subgroups"))
     require_groups(pairs.groups, what="subgroups")
     parts = [(names, pairs[torch.from_numpy(rows)]) for names, rows in groups_of(columns, depth=depth, bins=bins)]
@@ -205,7 +210,7 @@ def subgroups(
 
 
 def _pairs_and_event(data: Data) -> tuple[Pairs, str]:
-    """Return the pairs that are tested, on the CPU, and what they are of."""
+    """Return the tested pairs on the CPU, and the event that their probabilities are for, in words."""
     if isinstance(data, Pairs):
         pairs, event = data, "the outcome" if are_events(data) else "the decision is right"
     elif data.classes > 2:
@@ -217,9 +222,14 @@ def _pairs_and_event(data: Data) -> tuple[Pairs, str]:
 
 
 def with_tests(parts: Sequence[tuple[str, Names, Pairs]], *, minimum: int, level: float) -> list[Subgroup]:
-    """Return the figures of each part of the rows, which has a name and columns, with the strongest evidence first.
+    """Return the figures of each part of the rows, with the strongest evidence first.
 
-    Parts of fewer than ``minimum`` rows, or of too few expected events or clusters, are not tested and come last.
+    Parts with fewer than ``minimum`` rows, or with too few expected events or clusters, are not tested and come last.
+
+    Args:
+        parts: The name, columns and rows of each part.
+        minimum: Smallest number of rows of a tested part.
+        level: Coverage of the intervals, in (0, 1).
     """
     rows = [_figures(*part) for part in parts]
     large = [at for at, (*_, pairs) in enumerate(parts) if len(pairs) >= minimum and _is_testable(pairs)]
@@ -231,7 +241,7 @@ def with_tests(parts: Sequence[tuple[str, Names, Pairs]], *, minimum: int, level
 
 
 def _figures(name: str, columns: Names, pairs: Pairs) -> Subgroup:
-    """Return the figures of rows without a test."""
+    """Return the figures of a part of the rows, without a test."""
     weight = pairs.row_weights
     p, y = (float(weight @ one / weight.sum()) for one in (pairs.p, pairs.y))
     happened = int(pairs.y.sum())
@@ -241,13 +251,13 @@ def _figures(name: str, columns: Names, pairs: Pairs) -> Subgroup:
 
 
 def _expected_events(pairs: Pairs) -> float:
-    """Return Σ p (1 − p) over as many rows of equal weight as those of ``pairs`` are worth."""
+    """Return the expected number of events, Σ p (1 − p), for the effective number of rows of ``pairs``."""
     counted = pairs.row_weights.square()
     return pairs.effective_count * float(counted @ (pairs.p * (1 - pairs.p)) / counted.sum())
 
 
 def _is_testable(pairs: Pairs) -> bool:
-    """Return whether enough events are expected, in enough clusters."""
+    """Return whether enough events are expected, and in enough clusters."""
     if pairs.groups is not None:
         design = Design.of(pairs.p, groups=pairs.groups, weight=pairs.weights)
         if design.clusters.effective < _MIN_CLUSTERS:
@@ -256,17 +266,17 @@ def _is_testable(pairs: Pairs) -> bool:
 
 
 def _with_test(row: Subgroup, pairs: Pairs, *, count: int, level: float) -> Subgroup:
-    """Return the figures with the two tests of the rows, one of ``count`` such groups, and the intervals of the gap."""
+    """Return the figures of one of ``count`` groups with the two tests of its rows and the intervals of its gap."""
     from scipy.special import chdtrc, fdtrc, ndtri, stdtr, stdtrit
 
     design = Design.of(pairs.p, groups=pairs.groups, weight=pairs.weights)
     share, p, residual = design.share.numpy(), pairs.p.numpy(), (pairs.p - pairs.y).numpy()
     outcome = p * (1 - p)
     expected = share**2 * outcome
-    noise = float(expected.sum())  # variance of the gap of independent rows, known if calibrated
+    noise = float(expected.sum())  # variance of the gap for independent rows of a calibrated model
     contributions = design.sums_of(pairs.p - pairs.y - row.gap).numpy()
     square, cube = (float((contributions**power).sum()) for power in (2, 3))
-    # cells of the probabilities, with as many expected events; no cell is −1, for rows whose outcome is certain
+    # cells of probabilities with equal numbers of expected events; rows whose outcome is certain are in no cell (−1)
     cells = EqualMass(min(_MOST_CELLS, max(1, int(_expected_events(pairs) / _MIN_EVENTS))))
     uncertain = outcome > 0
     cell = np.full(len(p), -1)
@@ -278,24 +288,25 @@ def _with_test(row: Subgroup, pairs: Pairs, *, count: int, level: float) -> Subg
     gaps, noises, fourth = (np.bincount(cell[uncertain], one[uncertain]) for one in values)
     k = len(gaps)
     if pairs.groups is None:
-        # of p − y: the third central moment of a Bernoulli outcome is p (1 − p) (1 − 2p)
+        # skewness of p − y: the third central moment of a Bernoulli outcome is p (1 − p) (1 − 2p)
         by_gap = skewed_p(row.gap / math.sqrt(noise), -float((share * expected * (1 - 2 * p)).sum()) / noise**1.5)
-        # Σ z² over the cells has the mean k and the variance Σ (2 + κ), with the kurtosis κ: compared with the χ² of these moments
+        # Σ z² over the cells has mean k and variance Σ (2 + κ), with the excess kurtosis κ; compared with a χ² that has these moments
         degrees = 2 * k**2 / (2 + fourth / noises**2).sum()
         by_shape = float(chdtrc(degrees, (gaps**2 / noises).sum() * degrees / k))
     else:
-        # Where few clusters have the event, the estimated variance is small in just those samples that have too few of them, whose
-        # gap is large. Rows of a cluster vary together, so that the variance of independent rows is a lower end.
+        # Where few clusters have the event, the estimated variance is small in just those samples with too few such clusters, whose
+        # gap is large. Rows of a cluster vary together, so the variance of independent rows is a lower bound.
         by_gap = float(2 * stdtr(design.clusters.degrees, -abs(row.gap) / math.sqrt(max(square, noise))))
         sums = design.sums(k, [(slice(None), torch.from_numpy(cell), pairs.p - pairs.y)]).numpy()
         covariance = sums.T @ sums
         own = np.diag(covariance)
-        # the same two moments with correlated cells
+        # the same two moments for correlated cells
         degrees = k**2 / (covariance**2 / np.outer(own, own).clip(min=1e-300)).sum()
         by_shape = float(fdtrc(degrees, design.clusters.degrees, (gaps**2 / np.maximum(own, noises)).sum() / k))
 
-    # Few events make the gap skewed, so that a symmetric interval misses on one side. The symmetric one covers better in simulation
-    # for weights, whose few large ones make the estimated skewness noise, and where the standard error is that of a calibrated group.
+    # Few events make the gap skewed, so that a symmetric interval misses on one side. In simulations, the symmetric interval covers
+    # better for weighted rows, where few large weights make the estimated skewness noisy, and where the standard error is that of a
+    # calibrated group.
     skew = cube / square**1.5 if square > noise and pairs.weights is None else 0.0
 
     def ends(tail: float) -> tuple[float, float]:
