@@ -54,6 +54,7 @@ RANGES: dict[str, tuple[Callable[[Any], Any], list[Any], list[Any]]] = {
     "MMCELoss kernel_width ≥ .01": (lambda x: losses.MMCELoss(kernel_width=x), [0.009], [0.01]),
     "SoftBinnedECELoss temperature > 0": (lambda x: losses.SoftBinnedECELoss(temperature=x), [0.0], [1e-9]),
     "AdaFocalLoss γ_min < 0": (lambda x: losses.AdaFocalLoss(gamma_min=x, switch=0.0), [0.0], [-1e-9]),
+    "AdaFocalLoss γ_max > 0": (lambda x: losses.AdaFocalLoss(gamma_max=x, switch=0.0), [0.0], [1e-9]),
     "BSCELoss norm ≥ 1": (lambda x: losses.BSCELoss(norm=x), [0.99], [1.0]),
     "weights of classes ≥ 0": (lambda x: losses.FocalLoss(2.0, weight=torch.tensor([1.0, x])), [-1.0, NAN], [0.0]),
     "reduction": (lambda x: losses.FocalLoss(2.0, reduction=x), ["average"], ["mean", "sum", "none"]),

@@ -83,6 +83,16 @@ def test_a_linear_score_ends_in_a_vertex() -> None:
     assert found.unique.tolist() == [True, False, True]
 
 
+def test_an_increasing_score_ends_at_the_rarest_class() -> None:
+    class Probability(TrueClassScore):
+        def value(self, log_p: torch.Tensor, log_not_p: torch.Tensor) -> torch.Tensor:
+            return torch.exp(log_p)  # Σ_j η_j q_j is lowest where all probability is on the smallest η
+
+    found = minimiser(Probability(), torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.8, 0.1]], dtype=torch.float64).log())
+    assert found.log_probs.exp()[0].tolist() == [0.0, 0.0, 1.0]
+    assert found.unique.tolist() == [True, False]
+
+
 def test_classes_that_never_occur_keep_probability_zero() -> None:
     eta = torch.tensor([[0.8, 0.2, 0.0], [1.0, 0.0, 0.0]])
     found = minimiser(InverseFocalScore(2.0), eta.log())
