@@ -28,7 +28,7 @@ def test_a_better_calibrated_model_wins_where_it_is_better() -> None:
     gaps = by[repr(ECE())]
     assert (gaps.winner, gaps.low, gaps.high) == ("b", None, None)
     assert gaps.difference == ECE()(model(1.0)) - ECE()(model(0.4))
-    first = f"B is better calibrated than A: its ECE is lower by {-gaps.difference:.4f}, which chance does not explain"
+    first = f"B is better calibrated than A: its ECE is lower by {-100 * gaps.difference:.2f} points, which chance does not explain"
     assert found.verdict.startswith(f"{first} (p < 0.001). B is better than A: lower NLL by ")
     assert "In Accuracy A and B do not differ significantly." in str(found)
 
@@ -123,7 +123,7 @@ def test_few_errors_decide_no_loss() -> None:
         found = compare(*pair, metrics=[NLL(), Brier(), ECE()])
         assert [row.p_value is not None for row in found.rows] == [tested, tested, False]
         what = "" if tested else "groups with "
-        assert f"lower by 0.0677; 20 {what}wrong decisions of each model are needed, 5 seen" in found.verdict
+        assert f"lower by 6.77 points; 20 {what}wrong decisions of each model are needed, 5 seen" in found.verdict
         assert (
             "groups with wrong decisions on which the models differ are needed, 5 seen" in found.verdict
         ) is not tested

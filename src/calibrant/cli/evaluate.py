@@ -263,7 +263,9 @@ def compare(reading: options.Reading, a: str, b: str, on: str | None, split: str
         )
     sources = [] if base is not None else reading.sources(a, b)
 
+    from calibrant import metrics
     from calibrant.evaluate import compare as compare_predictions
+    from calibrant.evaluate.panel import in_percent
 
     with working("comparing"):
         if base is None:
@@ -279,10 +281,18 @@ def compare(reading: options.Reading, a: str, b: str, on: str | None, split: str
     print_text(found.verdict, bold=True)
     cells = []
     for row in found.rows:
-        between = "" if row.low is None else f"[{row.low:+.4f}, {row.high:+.4f}]"
+        name = row.metric.split("(")[0]
+        scale, digits, unit = (100, ".2f", " %") if in_percent(getattr(metrics, name)()) else (1, ".4f", "")
+        a_value, b_value, change = scale * row.a, scale * row.b, scale * row.difference
+        between = (
+            ""
+            if row.low is None or row.high is None
+            else f"[{scale * row.low:+{digits}}, {scale * row.high:+{digits}}]"
+        )
         chance = "" if row.p_value is None else "<0.001" if row.p_value < 0.001 else f"{row.p_value:.3f}"
-        values = [f"{row.a:.4f}", f"{row.b:.4f}", f"{row.difference:+.4f}"]
-        cells.append([row.metric.split("(")[0], *values, between, chance])
+        cells.append(
+            [name + unit, f"{a_value:{digits}}", f"{b_value:{digits}}", f"{change:+{digits}}", between, chance]
+        )
     print_table(("metric", "A", "B", "B − A", "interval", "p"), cells, title=f"n = {found.n:,}")
     print_text(f"A: {a}\nB: {b}")
 

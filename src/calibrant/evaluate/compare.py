@@ -15,7 +15,7 @@ from calibrant.data.checks import Data, require_rows
 from calibrant.data.pairs import are_events
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, NoIntervalError
-from calibrant.evaluate.panel import default_metrics
+from calibrant.evaluate.panel import default_metrics, in_percent
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Error, MeanMetric, Metric
 from calibrant.statistics.paired import (
     FEWEST_COMPARED,
@@ -296,7 +296,7 @@ def _verdict(rows: Sequence[ComparisonRow], metrics: Sequence[Metric], names: tu
     sentences = []
     if calibration := next((pair for pair in others if isinstance(pair[0], ECE)), None):
         others.remove(calibration)
-        sentences = [_on_calibration(calibration[1], names)]
+        sentences = [_on_calibration(*calibration, names)]
     for side, (winner, loser) in {"a": names, "b": names[::-1]}.items():
         if reasons := [_reason(metric, row, level=level) for metric, row in others if row.winner == side]:
             sentences.append(f"{winner} is better than {loser}: {'; '.join(reasons)}.")
@@ -309,13 +309,13 @@ def _verdict(rows: Sequence[ComparisonRow], metrics: Sequence[Metric], names: tu
     return " ".join(sentences)
 
 
-def _on_calibration(row: ComparisonRow, names: tuple[str, str]) -> str:
+def _on_calibration(metric: Metric, row: ComparisonRow, names: tuple[str, str]) -> str:
     """Return a sentence on which of two models is better calibrated, by how much, and whether chance explains the difference."""
     better, other = names if row.difference > 0 else names[::-1]
-    size = f"its ECE is lower by {_number(row.difference)}"
+    size = f"lower by {_size(metric, row.difference)}"
     if row.winner is not None:
-        return f"{better} is better calibrated than {other}: {size}, which chance does not explain ({shown_p(row.p_value)})."
-    said = f"the ECE of {better} is lower by {_number(row.difference)}" if row.difference else "both have the same ECE"
+        return f"{better} is better calibrated than {other}: its ECE is {size}, which chance does not explain ({shown_p(row.p_value)})."
+    said = f"the ECE of {better} is {size}" if row.difference else "both have the same ECE"
     why = f"; {row.note}" if row.p_value is None else f", which chance explains ({shown_p(row.p_value)})"
     return f"Neither {names[0]} nor {names[1]} is shown to be better calibrated: {said}{why}."
 
@@ -327,14 +327,15 @@ def _reason(metric: Metric, row: ComparisonRow, *, level: float) -> str:
     if row.low is not None and row.high is not None:
         near, far = sorted(map(abs, (row.low, row.high)))
         near = 0.0 if row.low * row.high < 0 else near  # an interval that contains 0 excludes no small difference
-        digits = ".4f" if abs(row.difference) >= SMALL else ".2g"
-        sure = f"{100 * level:.3g} % interval {near:{digits}} to {far:{digits}}, {sure}"
-    return f"{word} {type(metric).__name__} by {_number(row.difference)} ({sure})"
+        sure = f"{100 * level:.3g} % interval {_size(metric, near, far)}, {sure}"
+    return f"{word} {type(metric).__name__} by {_size(metric, row.difference)} ({sure})"
 
 
-def _number(difference: float) -> str:
-    """Return the size of a difference as text."""
-    return f"{abs(difference):{'.4f' if abs(difference) >= SMALL else '.2g'}}"
+def _size(metric: Metric, *values: float) -> str:
+    """Return the size of a difference, or a range of sizes, in percentage points where the metric is shown in percent."""
+    scale, digits, unit = (100, ".2f", " points") if in_percent(metric) else (1, ".4f", "")
+    digits = digits if max(map(abs, values)) >= SMALL else ".2g"
+    return " to ".join(f"{scale * abs(value):{digits}}" for value in values) + unit
 
 
 def _or(names: Sequence[str]) -> str:

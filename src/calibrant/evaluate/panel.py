@@ -213,9 +213,13 @@ def row_of(
     effective: float | None = None,
 ) -> Row:
     """Return the panel's row with these values of ``metric``."""
-    percent = metric.bounds == (0.0, 1.0) and metric.notion not in _NOT_PERCENT
     figures = (value, low, high, null_high, n, null_mean, effective)
-    return Row(repr(metric), *figures, label=label_of(metric), percent=percent)
+    return Row(repr(metric), *figures, label=label_of(metric), percent=in_percent(metric))
+
+
+def in_percent(metric: Metric) -> bool:
+    """Return whether tables and sentences show a metric in percent: a fraction that is neither a proper score nor a ranking."""
+    return metric.bounds == (0.0, 1.0) and metric.notion not in _NOT_PERCENT
 
 
 def label_of(value: Any) -> str:
