@@ -35,5 +35,5 @@ def test_rows_of_weight_0_are_left_out() -> None:
 def test_no_rows_have_no_sum() -> None:
     nothing = MemoryRows(Batch(torch.empty(0, 3), torch.empty(0, dtype=torch.int64)))
     assert nothing.fold(len) is None
-    with pytest.raises(InputError, match="expected at least one row, got none that is selected"):
+    with pytest.raises(InputError, match="expected at least one row, got none"):
         nothing.total(len)

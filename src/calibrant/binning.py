@@ -1,6 +1,6 @@
 """Bins of [0, 1], and the table of sums per bin from which binned errors, their intervals and diagrams are computed.
 
-Bins are (lo, hi], as in the papers; the first also contains 0.
+Bins are (lo, hi], as in the papers, but the first bin also contains 0.
 """
 
 from abc import ABC, abstractmethod
@@ -18,25 +18,25 @@ from calibrant.errors import InputError
 
 __all__ = ["BinTable", "Binning", "EqualMass", "EqualWidth"]
 
-MAX_BINS = 1 << 20  # their sums fit in memory
-LOOP_BINS = 1000  # largest number of bins for the compiled loops, whose table for each thread must stay in the cache
+MAX_BINS = 1 << 20  # largest number of bins, whose sums fit in memory
+LOOP_BINS = 1000  # largest number of bins for the compiled loops, in which each thread's table must stay in the cache
 
 
 @dataclass(frozen=True, eq=False)
 class BinTable:
-    """Sums over the rows of each bin; tables of batches, processes and machines can be added.
+    """Sums over the rows of each bin. The tables of batches, processes and machines can be added.
 
     Args:
-        count: (B,) rows in each bin: int64, or float64 sums of weights.
-        sum_p: (B,) float64, sum of the probabilities.
-        sum_y: (B,) float64, sum of the outcomes; (…, B) for several tables with the same probabilities.
+        count: (B,) number of rows in each bin: int64, or float64 sums of weights.
+        sum_p: (B,) float64 sum of the probabilities in each bin.
+        sum_y: (B,) float64 sum of the outcomes in each bin; (…, B) for several tables with the same probabilities.
         total: Number of all rows, including rows in no bin (the papers' interpolated equal-mass bins drop some).
         squares: (5, B) float64 sums Σ w², Σ w²p, Σ w²y, Σ w²p², Σ w²py, from which variances are computed; w = 1 without
             weights.
         weighted: Whether the rows have weights.
-        groups: S (G, B) for rows in G groups, where SᵀS is the covariance of the bins' weighted gaps; None for independent rows.
-            Such tables cannot be added.
-        degrees: Degrees of freedom of that covariance.
+        groups: S (G, B) for rows in G groups, where SᵀS is the covariance of the bins' weighted gaps; None for independent
+            rows. Tables with groups cannot be added.
+        degrees: Degrees of freedom of this covariance.
 
     Examples:
         >>> p, y = torch.tensor([0.2, 0.3, 0.9]), torch.tensor([0, 1, 1])
@@ -56,9 +56,14 @@ class BinTable:
 
     @classmethod
     def from_pairs(cls, index: Tensor, p: Tensor, y: Tensor, *, bins: int, weight: Tensor | None = None) -> "BinTable":
-        """Sum pairs ``p`` (N,), ``y`` (N,) by their bin ``index`` (N,); an index of −1 belongs to no bin.
+        """Return the table of pairs.
 
-        ``weight`` (N,) holds the weights of the pairs; None gives each the weight 1.
+        Args:
+            index: (N,) bin of each pair; −1 for a pair in no bin.
+            p: (N,) probabilities.
+            y: (N,) outcomes.
+            bins: Number of bins B.
+            weight: (N,) weights of the pairs; None gives each pair the weight 1.
         """
         total = int(index.shape[0]) if weight is None else weight.sum().item()
         if len(index) and int(index.min()) < 0:
@@ -75,7 +80,7 @@ class BinTable:
 
     @classmethod
     def of_sums(cls, sums: Tensor, total: float) -> "BinTable":
-        """Return the table of rows without weights from ``sums`` (5, B): the number of rows, Σp, Σy, Σp² and Σpy per bin."""
+        """Return the table of rows without weights, from ``sums`` (5, B): the number of rows, Σp, Σy, Σp² and Σpy per bin."""
         return cls(sums[0].round().long(), sums[1], sums[2], total, sums)
 
     def __add__(self, other: "BinTable") -> "BinTable":
@@ -93,39 +98,39 @@ class BinTable:
 
     @property
     def mean(self) -> Tensor:
-        """(B,) float64: mean probability of each bin; 0 in an empty bin."""
+        """The mean probability of each bin, (B,) float64; 0 for an empty bin."""
         return (self.sum_p / self.count).nan_to_num_().clamp_(0, 1)
 
     @property
     def rate(self) -> Tensor:
-        """(…, B) float64: mean outcome of each bin, clipped to [0, 1] because weights cause rounding; 0 in an empty bin."""
+        """The mean outcome of each bin, (…, B) float64; 0 for an empty bin. Clipped to [0, 1], because weights cause rounding."""
         return (self.sum_y / self.count).nan_to_num_().clamp_(0, 1)
 
     @property
     def gap(self) -> Tensor:
-        """(…, B) float64: mean probability minus mean outcome of each bin; 0 in an empty bin."""
+        """The mean probability minus the mean outcome of each bin, (…, B) float64; 0 for an empty bin."""
         return ((self.sum_p - self.sum_y) / self.count).nan_to_num_()
 
     @property
     def weight(self) -> Tensor:
-        """(B,) float64: fraction of all rows in each bin."""
+        """The fraction of all rows in each bin, (B,) float64."""
         return self.count.double() / self.total
 
     @property
     def effective(self) -> Tensor:
-        """(B,) float64: effective number of rows of each bin, (Σw)² / Σw²."""
+        """The effective number of rows of each bin, (Σw)² / Σw², (B,) float64."""
         return (self.count.double().square() / self.squares[0]).nan_to_num_()
 
     @property
     def noise(self) -> Tensor:
-        """(B,) Σ w² p (1 − p): the variance of Σ w y if the probabilities are calibrated."""
+        """The variance Σ w² p (1 − p) of Σ w y in each bin if the probabilities are calibrated, (B,)."""
         return (self.squares[1] - self.squares[3]).clamp_min(0)
 
     def errors(self, *, norm: float = 1) -> Tensor:
         """Return (Σ_b weight_b |gap_b|^norm)^(1/norm) for each table (…).
 
         Raises:
-            InputError: If the table is empty, because its error is undefined, not 0.
+            InputError: If the table is empty, because its error is then undefined and not 0.
         """
         if self.total <= 0:
             expected, got = "at least one row for a binned error", "no rows"
@@ -133,7 +138,7 @@ class BinTable:
         return (self.weight * self.gap.abs() ** norm).sum(dim=-1) ** (1 / norm)
 
     def error(self, *, norm: float = 1) -> float:
-        """Return (Σ_b weight_b |gap_b|^norm)^(1/norm): ECE for ``norm=1``, RMS calibration error for 2."""
+        """Return (Σ_b weight_b |gap_b|^norm)^(1/norm), the ECE for ``norm=1`` and the RMS calibration error for ``norm=2``."""
         return float(self.errors(norm=norm))
 
 
@@ -143,7 +148,7 @@ def _sum_by_bin(index: Tensor, columns: tuple[Tensor, ...], bins: int) -> Tensor
 
 
 class Binning(ABC):
-    """How probabilities are assigned to bins: ``EqualWidth`` or ``EqualMass``.
+    """The base class of ``EqualWidth`` and ``EqualMass``, which assign probabilities to bins.
 
     Examples:
         >>> EqualWidth(2).edges(torch.tensor([0.1, 0.9]))
@@ -154,11 +159,11 @@ class Binning(ABC):
 
     @abstractmethod
     def edges(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
-        """Return the increasing edges (B′ + 1,) in float64 for ``p`` (N,), with weights ``weight`` (N,) or 1 each."""
+        """Return the increasing float64 edges (B′ + 1,) for ``p`` (N,), with weights ``weight`` (N,) or 1 each."""
 
     @abstractmethod
     def assign(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
-        """Return the bin index (N,) int64 of each value of ``p`` (N,), or −1 for a value in no bin."""
+        """Return the int64 bin index (N,) of each value of ``p`` (N,), or −1 for a value in no bin."""
 
     def table(self, p: Tensor, y: Tensor, *, weight: Tensor | None = None) -> BinTable:
         """Return the table of pairs ``p`` (N,) in [0, 1] and ``y`` (N,) in {0, 1}, with weights ``weight`` (N,) or 1 each."""
@@ -189,9 +194,10 @@ class EqualWidth(Binning):
         return torch.arange(self.bins + 1, dtype=torch.float64, device=p.device) / self.bins
 
     def assign(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
-        """Return the bin index (N,) of each value of ``p`` (N,); values up to 6e-8 above an edge count as on the edge.
+        """Return the bin index (N,) of each value of ``p`` (N,).
 
-        So probabilities have the same bins in float32 as in float64: .6 in float32 is .60000002.
+        Values up to 6e-8 above an edge are treated as lying on it. Probabilities therefore have the same bins in float32 and
+        float64, although .6 in float32 is .60000002.
         """
         return bin_of(p, self.bins)
 
@@ -203,10 +209,10 @@ class EqualMass(Binning):
     Args:
         bins: Number of bins, ≥ 1.
         ties: ``"together"`` splits the sorted sample like ``numpy.array_split`` (larger parts first) and keeps equal values
-            (within 1e-12) in the bin of the first of them, so that the result does not depend on the order of rows; a bin
-            that becomes empty stays empty. ``"interpolated"`` follows the papers' code: quantile edges by linear
-            interpolation and bins (lo, hi], which always drops the least confident sample, and may drop every sample if
-            all are tied.
+            (within 1e-12) in the bin of the first of them, so that the result does not depend on the order of rows. A bin
+            that becomes empty stays empty. ``"interpolated"`` follows the papers' code, with linearly interpolated quantiles
+            as edges and bins (lo, hi]. It always drops the least confident sample, and may drop every sample if all are
+            tied.
 
     Examples:
         >>> EqualMass(bins=2).assign(torch.tensor([0.9, 0.2, 0.9, 0.9]))
@@ -221,7 +227,7 @@ class EqualMass(Binning):
         check_choice(self.ties, name="ties", choices=("together", "interpolated"))
 
     def edges(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
-        """Return the edges: the papers' interpolated quantiles, or 0 followed by the largest value of each filled bin."""
+        """Return the edges: the papers' interpolated quantiles, or 0 followed by the largest value of each non-empty bin."""
         if self.ties == "interpolated":
             return self._cuts(p, weight)
         upper = torch.full((self.bins,), -1.0, dtype=torch.float64, device=p.device)
@@ -230,9 +236,9 @@ class EqualMass(Binning):
         return torch.cat([upper.new_zeros(1), upper[:-1], upper.new_ones(1)])
 
     def assign(self, p: Tensor, *, weight: Tensor | None = None) -> Tensor:
-        """Return the bin index (N,) of each value of ``p`` (N,); −1 for samples that interpolated edges drop.
+        """Return the bin index (N,) of each value of ``p`` (N,), or −1 for samples that interpolated edges drop.
 
-        With ``weight`` (N,), the M positive weights are scaled to sum to M, and a value goes to the part of
+        With ``weight`` (N,), the M positive weights are scaled to sum to M, and a value belongs to the part of
         ``numpy.array_split(range(M), B)`` that contains the first unit of its mass.
         """
         index = torch.searchsorted(self._cuts(p, weight), p.double().contiguous())
@@ -244,7 +250,7 @@ class EqualMass(Binning):
         """Return the largest value (B − 1,) of every bin but the last, or the interpolated edges (B + 1,).
 
         Raises:
-            InputError: For weights together with interpolated edges, which need ranks.
+            InputError: If there are weights and the edges are interpolated, which needs ranks.
         """
         p, rows, order = p.double().contiguous(), p.shape[0], None
         if (
@@ -257,12 +263,12 @@ class EqualMass(Binning):
             if weight is not None:
                 expected, remedy = "rows without weights for interpolated bins", "use EqualMass(ties='together')"
                 raise InputError(expected, "weights", remedy)
-            # numpy.interp(linspace(0, N, B + 1), arange(N), sorted p): the last point lies past the last rank and is clamped
+            # numpy.interp(linspace(0, N, B + 1), arange(N), sorted p); the last point lies past the last rank and is clamped
             at = torch.linspace(0, rows, self.bins + 1, dtype=torch.float64, device=p.device)
             below = at.floor().long().clamp_max(rows - 1)
             low, high = ranked[below], ranked[(below + 1).clamp_max(rows - 1)]
             return low + (at - below).clamp(0, 1) * (high - low)
-        # Part b starts at rank s_b. A value's first row has rank ≥ s_b exactly if the row before rank s_b has a smaller value.
+        # Part b starts at rank s_b. The first row with a value has rank ≥ s_b exactly if the row before rank s_b has a smaller value.
         count = rows if weight is None else int((weight > 0).sum())
         part = torch.arange(1, self.bins, device=p.device)
         starts = part * (count // self.bins) + part.clamp_max(count % self.bins)
@@ -275,10 +281,10 @@ class EqualMass(Binning):
 
 
 def as_binning(binning: Any, *, name: str = "binning") -> Binning:
-    """Return ``binning``, or for an integer that number of equal-width bins.
+    """Return ``binning`` itself or, for an integer, as many equal-width bins.
 
     Raises:
-        InputError: If it is neither a binning nor an integer.
+        InputError: If ``binning`` is neither a binning nor an integer.
     """
     if isinstance(binning, Binning):
         return binning

@@ -1,7 +1,8 @@
-"""Labelled rows that a fit sums over, in memory or elsewhere, so that each method is written once.
+"""Labelled rows that a fit sums over, in memory or elsewhere, so that each method is written only once.
 
 A fit requests sums: ``rows.total(work, *parameters)`` is Σ ``work(batch, *parameters)`` over the batches of the rows.
-``MemoryRows`` keeps the rows in memory; ``calibrant.scale`` reads them from files for each sum, or adds the sums of processes.
+``MemoryRows`` keeps the rows in memory. ``calibrant.scale`` reads them from files for each sum, or adds the sums of
+several processes.
 """
 
 import copy
@@ -29,11 +30,11 @@ class Batch:
     """Consecutive rows of positive weight that have been checked.
 
     Args:
-        logits: (n, K) floating.
-        labels: (n,) int64 in [0, K).
-        weights: (n,) float64 > 0, or None for 1 each.
-        groups: (n,) int64, or None.
-        features: Named columns (n,): numbers as tensors on the CPU, text as arrays.
+        logits: (n, K) floating-point logits.
+        labels: (n,) int64 class indices in [0, K).
+        weights: (n,) positive float64 weights, or None for 1 each.
+        groups: (n,) int64 group of each row, or None.
+        features: Dict from names to columns (n,), with numbers as tensors on the CPU and text as arrays.
 
     Examples:
         >>> batch = Batch(torch.eye(2), torch.tensor([0, 1]))
@@ -51,25 +52,25 @@ class Batch:
         return len(self.logits)
 
     def selected(self, rows: Any) -> "Batch":
-        """Return the rows of a slice, a mask or indices."""
+        """Return the rows that a slice, a mask or indices select."""
         columns = {one.name: getattr(self, one.name) for one in fields(self)}
         return Batch(**{name: taken(column, rows) for name, column in columns.items() if column is not None})
 
     @classmethod
     def cat(cls, parts: Sequence["Batch"]) -> "Batch":
-        """Return the rows of all parts in order; the parts must come from one source."""
+        """Return the rows of all parts, in order. The parts must come from the same source."""
         names = [name for name in ("logits", "labels", "weights", "groups") if getattr(parts[0], name) is not None]
         columns = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
         return cls(**columns, features=joined_features([part.features for part in parts]))
 
     @property
     def row_weights(self) -> Tensor:
-        """(n,) float64: the weights, or 1 each if there are none."""
+        """The weights, (n,) float64; 1 each if the rows have no weights."""
         one = torch.ones(len(self), dtype=torch.float64, device=self.logits.device)
         return one if self.weights is None else self.weights
 
     def cut(self) -> "list[Batch]":
-        """Return the rows in batches of 1 MiB of float64 logits, which stay in the cache, or of 256 MiB on an accelerator."""
+        """Return the rows in batches of 1 MiB of float64 logits, which fit into the cache, or 256 MiB on an accelerator."""
         block = CHUNK_BYTES if self.logits.device.type == "cpu" else DEVICE_CHUNK_BYTES
         rows, classes = self.logits.shape
         step = max(1, block // (8 * classes))
@@ -103,22 +104,25 @@ class RowSource(ABC):
         """Return Σ ``work(batch, *parameters)`` in the order of the batches, or None without batches.
 
         Args:
-            work: A pure function defined in a module, so that it can be sent to a worker. Its results must support ``+``
-                (tensors, lists, states of metrics) or be tuples of such results.
-            parameters: Numbers, strings, tensors and tuples of them, passed to ``work``.
+            work: A pure function at module level, so that it can be sent to a worker process. Its results must support
+                ``+`` (tensors, lists, metric states) or be tuples of such results.
+            parameters: Numbers, strings, tensors and tuples of these, which are passed to ``work``.
         """
 
     @abstractmethod
     def map(self, make: Work, *parameters: Any) -> "RowSource":
-        """Return a source of ``make(batch, *parameters)``; it is computed once in memory, and for each sum elsewhere."""
+        """Return a source of the batches ``make(batch, *parameters)``.
+
+        For rows in memory they are computed once, and for other sources they are computed again for each sum.
+        """
 
     @property
     def uncut(self) -> "RowSource":
-        """The same rows in batches as they are stored, for work that divides them itself."""
+        """The same rows in the batches in which they are stored, for work that divides them itself."""
         return self
 
     def normalized(self) -> "RowSource":
-        """Return the same rows with weights of mean 1 over all of them, so that their scale does not change a prior's strength."""
+        """Return the same rows with weights scaled to mean 1, so that their scale does not change the influence of a prior."""
         if not self.weighted:
             return self
         rows = self.map(_reweighted, self.count / self.mass)
@@ -133,7 +137,7 @@ class RowSource(ABC):
         """
         found = self.fold(work, *parameters)
         if found is None:
-            raise InputError("at least one row", "none that is selected", "use more rows")
+            raise InputError("at least one row", "none", "use more rows")
         return found
 
     def collected(self, work: Work, *parameters: Any) -> list[Any]:
@@ -142,14 +146,14 @@ class RowSource(ABC):
         return found
 
     def gathered(self, *, values: int = 1 << 25, why: str = "this method") -> Batch:
-        """Return all rows as one batch, for a method that needs them at once.
+        """Return all rows as one batch, for a method that needs all rows at once.
 
         Args:
             values: Largest N · K that may be gathered; rows that are already in memory have no limit.
-            why: The method that needs the rows, for the error.
+            why: The method that needs the rows, for the error message.
 
         Raises:
-            InputError: If N · K is larger.
+            InputError: If N · K is larger than ``values``.
         """
         if self.count * self.classes > values:
             max_rows = f"at most {values // self.classes} rows of {self.classes} classes for {why}"
@@ -158,11 +162,11 @@ class RowSource(ABC):
 
 
 class MemoryRows(RowSource):
-    """Rows in memory.
+    """Rows that are kept in memory.
 
     Args:
-        whole: All rows, checked.
-        cut: Whether to divide many rows into batches that stay in the cache.
+        whole: All rows, which have been checked.
+        cut: Whether to divide many rows into batches that fit into the cache.
 
     Examples:
         >>> rows = MemoryRows.of(2 * torch.eye(3), [0, 1, 1])
@@ -187,14 +191,14 @@ class MemoryRows(RowSource):
         groups: Any = None,
         features: Mapping[str, Any] | None = None,
     ) -> "MemoryRows":
-        """Check data and return its rows, without rows of weight 0, which must not count in bins or folds.
+        """Check the data and return its rows, without rows of weight 0, which must not count in bins or folds.
 
         Args:
-            logits: (N, K) floating.
+            logits: (N, K) floating-point logits.
             labels: (N,) integers in [0, K).
             weights: (N,) numbers ≥ 0, or None.
             groups: (N,) integers or names, or None.
-            features: Named columns (N,), or None.
+            features: Dict from names to columns (N,), or None.
 
         Raises:
             InputError: If the data are not valid.
@@ -210,19 +214,19 @@ class MemoryRows(RowSource):
 
     @property
     def uncut(self) -> "MemoryRows":
-        """The same rows as one batch, unless they are the result of ``map``."""
+        """The same rows as one batch, or unchanged if they are the result of ``map``."""
         return self if self.whole is None else MemoryRows(self.whole, cut=False)
 
     def normalized(self) -> "MemoryRows":
-        """Return the same rows with weights of mean 1."""
+        """Return the same rows with weights scaled to mean 1."""
         return MemoryRows(_reweighted(self.gathered(), self.count / self.mass)) if self.weighted else self
 
     def fold(self, work: Work, *parameters: Any) -> Any:
-        """Return Σ ``work(batch, *parameters)``, or None without batches."""
+        """Return Σ ``work(batch, *parameters)``, or None if there are no batches."""
         return added(work(batch, *parameters) for batch in self.batches)
 
     def map(self, make: Work, *parameters: Any) -> "MemoryRows":
-        """Return a source of the results of ``make`` for every batch."""
+        """Return a source whose batches are the results of ``make`` for every batch."""
         rows = copy.copy(self)
         rows.batches, rows.whole = [make(batch, *parameters) for batch in self.batches], None
         return rows
@@ -239,16 +243,20 @@ def added(results: Iterable[Any]) -> Any:
 
 
 def _sum_of_two(left: Any, right: Any) -> Any:
+    """Return ``left + right``, or for tuples the tuple of sums of their entries."""
     return tuple(map(_sum_of_two, left, right)) if isinstance(left, tuple) else left + right
 
 
 def _itself(batch: Any) -> Any:
+    """Return ``batch``; a function at module level can be sent to a worker process."""
     return batch
 
 
 def _reweighted(batch: Batch, factor: float) -> Batch:
+    """Return ``batch`` with its weights multiplied by ``factor``."""
     return replace(batch, weights=batch.row_weights * factor)
 
 
 def _list_of_one(batch: Any, work: Work, parameters: tuple[Any, ...]) -> list[Any]:
+    """Return the result of ``work`` for ``batch`` as a list, so that adding results concatenates them."""
     return [work(batch, *parameters)]

@@ -1,6 +1,6 @@
 """Metrics of calibration, accuracy and ranking.
 
-Each metric is a frozen dataclass that holds its configuration and is called on predictions.
+Each metric is a frozen dataclass whose fields are its configuration. To compute its value, call it on predictions.
 """
 
 from calibrant.metrics._base import MeanMetric, Metric, SumMetric

@@ -1,6 +1,7 @@
 """Base classes of metrics.
 
-A metric is any function of predictions, a function of sums, a mean over rows, or a function of all rows in order.
+``Metric`` is any function of predictions, ``SumMetric`` a function of sums over rows, ``MeanMetric`` a mean over rows, and
+``RankedMetric`` a function of all rows in order of confidence.
 """
 
 from abc import ABC, abstractmethod
@@ -19,9 +20,9 @@ from calibrant.statistics.interval import band_of, redraw
 from calibrant.statistics.losses import Excess, MeanSums, rows_interval
 from calibrant.statistics.means import Interval
 
-# Notions of calibration: of the confidence alone; of the confidence within each predicted class (Gupta & Ramdas 2022); of
-# every class's probability; of the whole probability vector. Canonical implies all others, and top-label implies confidence;
-# classwise implies neither of these two.
+# Notions of calibration, in this order: of the confidence alone; of the confidence within each predicted class (Gupta & Ramdas
+# 2022); of every class's probability; of the whole probability vector. Canonical calibration implies all others, and top-label
+# calibration implies confidence calibration. Classwise calibration implies neither of these two.
 NOTIONS = ("confidence", "top-label", "classwise", "canonical")
 
 
@@ -29,7 +30,7 @@ class Sum(Protocol):
     """A state that supports addition."""
 
     def __add__(self, other: Self) -> Self:
-        """Return the state of both parts' data."""
+        """Return the state of the data of both parts together."""
 
 
 S = TypeVar("S", bound=Sum)
@@ -37,19 +38,21 @@ S = TypeVar("S", bound=Sum)
 
 @dataclass(frozen=True)
 class Metric(ABC):
-    """Base class of all metrics; its fields are the configuration, which the repr shows.
+    """The base class of all metrics.
 
-    A subclass is a frozen dataclass that implements ``measure`` and sets the attributes below on the class. Subclass
-    ``MeanMetric`` for a mean over rows, and ``SumMetric`` for any other function of sums: both can be computed from parts of
-    the data. ``calibrant.testing.check_metric`` checks that a subclass keeps the promises of every metric.
+    A subclass is a frozen dataclass that implements ``measure`` and sets the attributes below on the class. Its fields are
+    its configuration, which the repr shows. For a mean over rows, subclass ``MeanMetric``; for any other function of sums,
+    subclass ``SumMetric``. Both can be computed from parts of the data. ``calibrant.testing.check_metric`` checks that a
+    subclass behaves as every metric must.
 
     Attributes:
-        better: "lower" unless a subclass says "higher", or "zero" for a signed statistic, which is best at 0.
+        better: "lower" by default, "higher", or "zero" for a signed statistic, which is best at 0.
         bounds: Smallest and largest possible value; (0, 1) for an error.
-        notion: Which calibration it measures ("confidence", "top-label", "classwise", "canonical"), or "accuracy",
-            "proper score" …
-        cite: The publication that defines it.
-        needs_classes: Whether it needs the probabilities of all classes. If so, it rejects pairs, which hold confidences only.
+        notion: The notion of calibration that the metric measures ("confidence", "top-label", "classwise" or "canonical"),
+            or what it measures instead, such as "accuracy" or "proper score".
+        cite: The publication that defines the metric.
+        needs_classes: Whether the metric needs the probabilities of all classes. Such a metric rejects pairs, which contain
+            only confidences.
 
     Examples:
         >>> from dataclasses import dataclass
@@ -74,12 +77,12 @@ class Metric(ABC):
         """Return the value of the metric.
 
         Args:
-            data: Labelled predictions or pairs; or logits (N, K), with ``labels``.
+            data: Labelled predictions or pairs, or logits (N, K) if ``labels`` are given.
             labels: (N,) integers in [0, K) for logits, or None.
 
         Raises:
-            InputError: If the data are invalid, hold no row of positive weight, or are pairs although the metric needs the
-                probabilities of all classes.
+            InputError: If the data are invalid, contain no row of positive weight, or are pairs although the metric needs
+                the probabilities of all classes.
 
         Examples:
             >>> from calibrant.metrics import ECE
@@ -89,23 +92,24 @@ class Metric(ABC):
         return self.measure(self.check(data if labels is None else Predictions.from_logits(data, labels)))
 
     def check(self, data: Data) -> Any:
-        """Return the rows of ``data`` that have a positive weight, or raise if this metric cannot measure them."""
+        """Return the rows of ``data`` with positive weight, or raise an error if this metric cannot measure them."""
         return (require_predictions if self.needs_classes else require_rows)(data, what=self)
 
     @abstractmethod
     def measure(self, rows: Any) -> float:
-        """Return the metric of ``rows``, predictions or pairs that ``check`` has returned."""
+        """Return the metric's value for ``rows``, predictions or pairs that ``check`` has returned."""
 
     @property
     def measures_calibration(self) -> bool:
-        """Whether this is a calibration error, to be compared with the value expected if calibrated."""
+        """Whether this metric is a calibration error, to be compared with its value for a calibrated model."""
         return self.notion in NOTIONS
 
     def interval(self, rows: Any, *, level: float = 0.95) -> Interval:
-        """Return the confidence interval (``statistics.interval``) on ``rows`` that ``check`` has returned.
+        """Return the metric's confidence interval, as ``statistics.interval`` does.
 
         Args:
-            rows: Predictions or pairs; if they have groups, the groups are the independent units.
+            rows: Predictions or pairs that ``check`` has returned. If they have groups, the groups are the independent
+                units.
             level: Nominal coverage, in (0, 1).
 
         Raises:
@@ -114,7 +118,7 @@ class Metric(ABC):
         raise self._unknown()
 
     def null_band(self, rows: Any, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
-        """Return the mean and the central range of the metric if the probabilities were calibrated (``statistics.null_band``).
+        """Return the metric's mean and central range for a calibrated model, as ``statistics.null_band`` does.
 
         Args:
             rows: Predictions or pairs that ``check`` has returned.
@@ -123,7 +127,7 @@ class Metric(ABC):
             seed: Seed of the simulation; the same seed gives the same band.
 
         Raises:
-            NoIntervalError: For rows in groups; only binned errors have a band for them.
+            NoIntervalError: If the rows have groups; only binned errors have a band for these.
         """
         require_ungrouped(rows.groups, what=self)
         generator = torch.Generator().manual_seed(seed)
@@ -131,6 +135,7 @@ class Metric(ABC):
         return band_of(torch.tensor(values, dtype=torch.float64), level=level)
 
     def _unknown(self) -> NoIntervalError:
+        """Return the error for a metric without a known interval."""
         expected = "a metric that is a mean over rows or has an interval of its own"
         got = f"{shown(self, most=200)}, for which no interval with the nominal coverage is known"
         return NoIntervalError(expected, got, "compare it with null_band")
@@ -138,7 +143,9 @@ class Metric(ABC):
 
 @dataclass(frozen=True)
 class SumMetric(Metric, Generic[S]):
-    """A metric that is a function of sums over rows, so that the states of batches, processes and machines can be added.
+    """A metric that is a function of sums over rows.
+
+    The sums are its state. The states of batches, processes and machines can be added.
 
     Examples:
         >>> from dataclasses import dataclass
@@ -159,14 +166,14 @@ class SumMetric(Metric, Generic[S]):
 
     @abstractmethod
     def state(self, rows: Any) -> S:
-        """Return the sums over ``rows``, which are (a part of) the predictions or pairs that ``check`` has returned."""
+        """Return the sums over ``rows``, all or some of the predictions or pairs that ``check`` has returned."""
 
     @abstractmethod
     def value(self, state: S) -> float:
         """Return the metric's value for a state."""
 
     def measure(self, rows: Any) -> float:
-        """Return the metric of ``rows``."""
+        """Return the metric's value for ``rows``."""
         return self.value(self.state(rows))
 
     def interval_of(self, state: S, *, level: float = 0.95) -> Interval:
@@ -190,7 +197,7 @@ class SumMetric(Metric, Generic[S]):
 class MeanMetric(SumMetric[MeanSums]):
     """A metric that is the mean of one number per row.
 
-    Subclasses implement ``rows``; confidence intervals and paired tests then need no further code.
+    Subclasses implement ``rows``. Confidence intervals and paired tests then need no further code.
 
     Examples:
         >>> from dataclasses import dataclass
@@ -207,10 +214,10 @@ class MeanMetric(SumMetric[MeanSums]):
 
     @abstractmethod
     def rows(self, data: Any) -> Tensor:
-        """Return float64 numbers (N,); their mean, weighted if ``data`` has weights, is the metric."""
+        """Return the float64 numbers (N,) whose mean is the metric; the mean is weighted if ``data`` has weights."""
 
     def excess(self, data: Any) -> Excess | None:
-        """Return the numbers that the rows would have for every other label, or None if these are not known."""
+        """Return which values the rows could take with other labels, or None if this is not known."""
         return None
 
     def state(self, rows: Any) -> MeanSums:
@@ -235,7 +242,7 @@ class MeanMetric(SumMetric[MeanSums]):
         return state.interval(self, level=level)
 
     def interval(self, rows: Any, *, level: float = 0.95) -> Interval:
-        """Return the confidence interval of the mean; if there are groups, they are the independent units.
+        """Return the confidence interval of the mean. If the rows have groups, the groups are the independent units.
 
         Raises:
             NoIntervalError: If there are too few wrong decisions or groups, or the mean is infinite.
@@ -245,7 +252,7 @@ class MeanMetric(SumMetric[MeanSums]):
 
 @dataclass(frozen=True, eq=False)
 class KeptRows:
-    """Confidence and correctness of every row, the state of metrics that need all rows sorted; nine bytes per row.
+    """The confidence and correctness of every row, nine bytes per row: the state of metrics that need all rows in order.
 
     Args:
         p: (N,) float64 confidences.
@@ -268,7 +275,7 @@ class KeptRows:
         return KeptRows(torch.cat([self.p, other.p]), torch.cat([self.y, other.y]), weight)
 
     def by_confidence(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the distinct confidences (M,), ascending, with the sums Σ w and Σ w y (M,) over the rows of each."""
+        """Return the distinct confidences (M,) in ascending order, and Σ w and Σ w y (M,) over the rows with each of them."""
         values, code = torch.unique(self.p, return_inverse=True)
         w = torch.ones_like(self.p) if self.weight is None else self.weight
         mass, right = (torch.bincount(code, weights=one, minlength=len(values)) for one in (w, w * self.y))
@@ -282,5 +289,5 @@ class RankedMetric(SumMetric[KeptRows]):
     notion = "confidence"
 
     def state(self, rows: Any) -> KeptRows:
-        """Return confidence and correctness of the rows."""
+        """Return the confidence and correctness of the rows."""
         return KeptRows.of(rows)

@@ -1,4 +1,4 @@
-"""Calibration errors: of the top label in bins (ECE, MCE, ACE), in bins of each predicted class, and without bins (KSError)."""
+"""Calibration errors of the top label: in bins (ECE, MCE, ACE), in bins of each predicted class, and without bins (KSError)."""
 
 from abc import abstractmethod
 from collections.abc import Iterable
@@ -21,40 +21,40 @@ from calibrant.statistics.means import Interval
 
 @dataclass(frozen=True)
 class BinnedMetric(SumMetric[BinTable | KeptRows]):
-    """A metric that is a function of a table with the confidences and correct decisions in each bin of ``binning``.
+    """A metric that is a function of a bin table, with the sums of confidences and correct decisions in each bin.
 
-    The value, its interval, and the limit that a calibrated model stays below are all computed from that table.
+    The metric's value, its interval, and the limit that calibrated models stay below are all computed from this table.
     """
 
     binning: Binning = field(default=EqualWidth(15))
 
     notion = "confidence"
-    by_class: ClassVar[bool] = False  # whether each class has bins of its own
+    by_class: ClassVar[bool] = False  # whether each class has its own bins
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "binning", as_binning(self.binning))
 
     def gap_factor(self, table: BinTable) -> float | None:
-        """Return a if the metric is a Σ_b weight_b |gap_b|, whose interval has a closed form; otherwise None."""
+        """Return the factor a if the metric is a Σ_b weight_b |gap_b|, whose interval has a closed form; otherwise None."""
         return None
 
     @abstractmethod
     def errors(self, table: BinTable) -> Tensor:
-        """Return the metric (…) of tables (…, B)."""
+        """Return the metric's values (…) for tables (…, B)."""
 
     def cells(self, data: Any) -> Tensor:
-        """Return the bin (N,) of each row, or −1 for a row in no bin."""
+        """Return the bin index (N,) of each row, or −1 for a row in no bin."""
         return self.binning.assign(data.confidence, weight=data.weights)
 
     def residuals(self, data: Any) -> Iterable[tuple[slice, Tensor, Tensor]]:
-        """Yield blocks of rows with bins (n, …) and the amounts that each row adds to Σ (p − y) of its bins."""
+        """Yield blocks of rows with their bins (n, …) and the amounts that each row adds to Σ (p − y) of these bins."""
         yield slice(None), self.cells(data), data.confidence - data.correct.double()
 
     def table(self, data: Any) -> BinTable:
-        """Return the bin table of complete data, which predictions keep."""
+        """Return the bin table of all rows of ``data``; predictions cache it."""
         binning, sums = self.binning, getattr(data, "sums", {})
         if binning not in sums:
-            # one pass over the logits, unless the confidence of each row is known or needed
+            # one pass over the logits, unless the confidence of each row is already known or needed anyway
             plain = isinstance(data, Predictions) and data.given_probs is None and data.decision is data.weights is None
             plain = plain and data.logits.device.type == "cpu" and "statistics" not in vars(data)
             if plain and isinstance(binning, EqualWidth) and binning.bins <= LOOP_BINS:
@@ -66,10 +66,10 @@ class BinnedMetric(SumMetric[BinTable | KeptRows]):
         return table
 
     def grouped_table(self, data: Any) -> BinTable:
-        """Return the bin table, with the covariance of the gaps between groups if ``data`` has groups.
+        """Return the bin table, and for data with groups the covariance of the bins' gaps.
 
         Raises:
-            NoIntervalError: If there are fewer than ten groups, or more than memory allows.
+            NoIntervalError: If there are fewer than ten groups, or more groups than fit into memory.
         """
         table = self.table(data)
         if data.groups is None:
@@ -80,7 +80,7 @@ class BinnedMetric(SumMetric[BinTable | KeptRows]):
         return replace(table, groups=sums, degrees=design.clusters.degrees)
 
     def state(self, rows: Any) -> BinTable | KeptRows:
-        """Return the bin table or, for equal-mass bins, whose edges depend on all data, the rows themselves.
+        """Return the bin table. For equal-mass bins, whose edges depend on all data, return the rows themselves.
 
         Raises:
             InputError: For equal-mass bins within each class.
@@ -96,15 +96,15 @@ class BinnedMetric(SumMetric[BinTable | KeptRows]):
         return state if isinstance(state, BinTable) else self.binning.table(state.p, state.y, weight=state.weight)
 
     def value(self, state: BinTable | KeptRows) -> float:
-        """Return the metric of a state."""
+        """Return the metric's value for a state."""
         return float(self.errors(self.table_of(state)))
 
     def measure(self, rows: Any) -> float:
-        """Return the metric of ``rows``."""
+        """Return the metric's value for ``rows``."""
         return float(self.errors(self.table(rows)))
 
     def null_of(self, state: BinTable | KeptRows, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
-        """Return the range of the metric for a calibrated model, from a state; groups need simulated gaps."""
+        """Return the range of the metric for a calibrated model, from a state. With groups, gaps are simulated."""
         table = self.table_of(state)
         if table.groups is None and (factor := self.gap_factor(table)) is not None:
             return gap_band(table, factor / table.total, level=level)
@@ -125,7 +125,7 @@ class BinnedMetric(SumMetric[BinTable | KeptRows]):
         """Return the mean and the central range of the metric for a calibrated model, from the bin table.
 
         Raises:
-            NoIntervalError: If there are fewer than ten groups, or more than memory allows.
+            NoIntervalError: If there are fewer than ten groups, or more groups than fit into memory.
         """
         return self.null_of(self.grouped_table(rows), level=level, draws=draws, seed=seed)
 
@@ -133,22 +133,22 @@ class BinnedMetric(SumMetric[BinTable | KeptRows]):
         """Return the confidence interval of the error in these bins.
 
         Raises:
-            NoIntervalError: If no interval with the nominal coverage is known, or there are fewer than ten groups, or more
-                than memory allows.
+            NoIntervalError: If no interval with the nominal coverage is known, if there are fewer than ten groups, or if
+                there are more groups than fit into memory.
         """
         return self.interval_of(self.grouped_table(rows), level=level)
 
 
 @dataclass(frozen=True)
 class ECE(BinnedMetric):
-    """Expected calibration error Σ_b |B_b|/N · |accuracy − confidence| of the top label.
+    """Expected calibration error of the top label, Σ_b |B_b|/N · |accuracy − confidence|.
 
-    The estimate is biased upward: on a finite sample a perfectly calibrated model does not score 0. Compare the value with
-    ``statistics.null_band``, which returns the values that a calibrated model would have. ``statistics.interval`` returns a
-    confidence interval.
+    The estimate is biased upward: on a finite sample, even a perfectly calibrated model has an ECE above 0. Compare the
+    value with ``statistics.null_band``, which returns the range of values of a calibrated model. ``statistics.interval``
+    returns a confidence interval.
 
     Args:
-        binning: ``EqualWidth(15)`` (the papers' ECE) or ``EqualMass(15)`` (AdaECE, ECE-EM); an integer is a number of
+        binning: ``EqualWidth(15)`` (the papers' ECE) or ``EqualMass(15)`` (AdaECE, ECE-EM). An integer is a number of
             equal-width bins.
         norm: 1, or 2 for the root-mean-square calibration error (Σ_b |B_b|/N · gap²)^½, for which no interval is known.
 
@@ -178,7 +178,7 @@ class ECE(BinnedMetric):
 class MCE(BinnedMetric):
     """Maximum calibration error: the largest |accuracy − confidence| of a non-empty bin.
 
-    The bin with the largest gap often holds only a few samples, so look at its count as well.
+    The bin with the largest gap often contains only a few samples, so check its count as well.
 
     Args:
         binning: As in ``ECE``.
@@ -224,10 +224,11 @@ class ACE(BinnedMetric):
 
 @dataclass(frozen=True)
 class TopLabelECE(BinnedMetric):
-    """Σ_k Σ_b |B_kb|/N · |accuracy − confidence|, where B_kb are the rows predicted as class k with confidence in bin b.
+    """Top-label calibration error, Σ_k Σ_b |B_kb|/N · |accuracy − confidence|.
 
-    It detects more than the ECE, in which over-confidence in one predicted class can cancel under-confidence in another. With
-    K · B bins the estimate is more biased than the ECE; compare it with ``statistics.null_band``.
+    B_kb are the rows predicted as class k with a confidence in bin b. This error detects more than the ECE, in which
+    over-confidence in one predicted class can cancel under-confidence in another. With K · B bins, the estimate is more
+    biased than the ECE, so compare it with ``statistics.null_band``.
 
     Args:
         binning: Bins of the confidence, as in ``ECE``; equal-mass bins are formed within each predicted class.
@@ -258,7 +259,7 @@ class TopLabelECE(BinnedMetric):
         """Return the cell (N,) of each row, B · predicted class + bin, or −1 for a row in no bin.
 
         Raises:
-            InputError: For pairs without predicted classes.
+            InputError: If ``data`` are pairs without predicted classes.
         """
         predicted, weight = data.predicted, data.weights
         if predicted is None:
@@ -283,7 +284,7 @@ class TopLabelECE(BinnedMetric):
 
 @dataclass(frozen=True)
 class KSError(RankedMetric):
-    """max_v |Σ_{confidence ≤ v} (confidence − correct)| / N: the Kolmogorov–Smirnov calibration error.
+    """Kolmogorov–Smirnov calibration error, max_v |Σ_{confidence ≤ v} (confidence − correct)| / N.
 
     Examples:
         >>> from calibrant import Pairs

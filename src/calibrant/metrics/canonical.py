@@ -1,6 +1,6 @@
 """The calibration error of the whole probability vector.
 
-It is estimated as a mean of ⟨v, y − p⟩ over rows, with a direction v that depends on p and on other rows only.
+The error is estimated as the mean over rows of ⟨v, y − p⟩, with a direction v that depends only on p and on other rows.
 """
 
 import math
@@ -18,27 +18,30 @@ from calibrant.statistics.design import require_ungrouped
 from calibrant.statistics.losses import rows_interval
 from calibrant.statistics.means import Interval, normal_quantile
 
-_ENDS = (0.1, 0.2, 0.35, 0.55, 0.75)  # where blocks end, as fractions of the rows
+_ENDS = (0.1, 0.2, 0.35, 0.55, 0.75)  # ends of the blocks, as fractions of the rows
 _SLOPE = 1.0  # ridge penalty on the common slope, in rows; small, because nearly all models need this parameter
 
 
 @dataclass(frozen=True)
 class CanonicalError(Metric):
-    """Lower bound on E ‖E[y | p] − p‖_q: the mean distance of the predicted probabilities from the class frequencies given them.
+    """Lower bound on the canonical calibration error E ‖E[y | p] − p‖_q.
 
-    With c = E[y | p], ‖c − p‖_q is the largest ⟨v, c − p⟩ over all v of dual norm ≤ 1. So E ⟨v(p), y − p⟩ is at most the error
-    for every v that depends only on p and on other rows. Here v is the dual vector of ĉ − p: sign(ĉ − p) for q = 1 and
-    (ĉ − p) / ‖ĉ − p‖ for q = 2. The recalibrated probabilities ĉ come from a map with one common slope, and a slope and a bias
-    for each class. The rows are put in random order and split into blocks; ĉ of a block is fitted on all earlier blocks.
+    The canonical error is the mean distance between the predicted probabilities p and the class frequencies given p. With
+    c = E[y | p], ‖c − p‖_q is the largest ⟨v, c − p⟩ over all v with dual norm ≤ 1. Therefore E ⟨v(p), y − p⟩ does not
+    exceed the error for any v that depends only on p and on other rows. Here v is the dual vector of ĉ − p: sign(ĉ − p) for
+    q = 1, and (ĉ − p) / ‖ĉ − p‖ for q = 2. The recalibrated probabilities ĉ come from a map with a common slope and with a
+    slope and a bias for each class. The rows are put in random order and split into blocks. For each block, ĉ is fitted on
+    all earlier blocks.
 
-    Miscalibration of any other form is missed, so the value is a lower bound, close to the error if the map describes it. A
-    negative value means that no error was found. The interval's lower end is a confidence limit that is valid whatever ĉ is.
-    How much larger the error is cannot be known, so the upper end is the largest possible error.
+    Miscalibration that this map cannot describe is missed, so the value is a lower bound. It is close to the error if the
+    map describes the miscalibration. A negative value means that no error was found. The lower end of the interval is a
+    confidence limit that is valid whatever ĉ is. How much larger the error is cannot be known, so the upper end is the
+    largest possible error.
 
     Args:
-        norm: q, 1 or 2.
-        part: "all"; "over" for rows whose decision ĉ gives less probability than p does (they are over-confident); "under"
-            for the other rows. The values of "over" and "under" add up to that of "all".
+        norm: The order q of the norm, 1 or 2.
+        part: The rows to measure: "all"; "over" for over-confident rows, whose decision has a lower probability in ĉ than
+            in p; or "under" for the other rows. The values of "over" and "under" add up to the value of "all".
 
     Examples:
         >>> from calibrant import Predictions
@@ -67,12 +70,12 @@ class CanonicalError(Metric):
         """Return the mean of ⟨v, y − p⟩ over ``rows``.
 
         Raises:
-            InputError: For a single row.
+            InputError: If there is only one row.
         """
         return float(self.rows(rows) @ rows.row_weights / rows.row_weights.sum())
 
     def rows(self, data: Predictions) -> Tensor:
-        """Return ⟨v, y − p⟩ (N,) of the rows of labelled predictions; their mean is the metric."""
+        """Return ⟨v, y − p⟩ (N,) for each row of labelled predictions; the mean is the metric."""
         p, direction = self._directions(data)
         at_label = direction.gather(1, data.require_labels()[:, None])[:, 0]
         found: Tensor = at_label - (direction * p).sum(dim=1)
@@ -82,18 +85,20 @@ class CanonicalError(Metric):
         """Return the interval from the lower confidence limit of the error to the largest possible error, 2^(1/q).
 
         Raises:
-            InputError: For a single row.
+            InputError: If there is only one row.
             NoIntervalError: If there are too few wrong decisions or groups.
         """
         found = rows_interval(self.rows(rows), rows, what=self, level=level)
         return replace(found, high=2 ** (1 / self.norm), method=f"lower bound: {found.method}")
 
     def null_band(self, rows: Predictions, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
-        """Return the central range for a calibrated model: normal, with mean 0 and the variance that p implies.
+        """Return the central range for a calibrated model, from a normal distribution with mean 0.
+
+        The probabilities p determine its variance.
 
         Raises:
-            InputError: For a single row.
-            NoIntervalError: For rows in groups.
+            InputError: If there is only one row.
+            NoIntervalError: If the rows have groups.
         """
         require_ungrouped(rows.groups, what=self)
         p, direction = self._directions(rows)
@@ -105,7 +110,7 @@ class CanonicalError(Metric):
         return Interval(0.0, -half, half, level, "normal, with the variance of the probabilities")
 
     def _directions(self, predictions: Predictions) -> tuple[Tensor, Tensor]:
-        """Return p and v, (N, K) each."""
+        """Return the probabilities p and the directions v, (N, K) each."""
         if len(predictions) < 2:
             raise refuse(f"at least two rows for {self}", "one", "use more rows")
         p, recalibrated, block = recalibrated_in_blocks(predictions)
@@ -118,7 +123,7 @@ class CanonicalError(Metric):
         if self.part != "all":
             over = gap.gather(1, predictions.predicted[:, None]) < 0
             direction = torch.where(over == (self.part == "over"), direction, 0.0)
-        # the first block is used for fitting only; the mean is over the other blocks
+        # the first block is used only for fitting; the mean is over the other blocks
         measured = weight * (block > 0)
         return p, direction * (float(weight.sum()) / max(float(measured.sum()), torch.finfo(torch.float64).tiny))
 
@@ -126,9 +131,10 @@ class CanonicalError(Metric):
 def recalibrated_in_blocks(predictions: Predictions) -> tuple[Tensor, Tensor, Tensor]:
     """Return p and ĉ, (N, K) each, and the block (N,) of each row; rows of block 0 are not recalibrated.
 
-    Blocks are random, and each is recalibrated by a fit on the earlier ones. If the model is calibrated, ⟨v, y − p⟩ of a row then
-    has mean 0 given all earlier rows, so the variances of the rows add up. Cross-validation would correlate the folds' sums: the
-    standard deviation of the mean was up to 1.45 times the one computed from the rows. A group's rows share a block.
+    The blocks are random, and each is recalibrated by a fit on the earlier blocks. If the model is calibrated, ⟨v, y − p⟩
+    of a row has mean 0 given all earlier rows, so the variances of the rows add up. Cross-validation would correlate the
+    sums of the folds: the standard deviation of the mean was up to 1.45 times the one computed from the rows. All rows of a
+    group are in the same block.
     """
     labels, p, weight = predictions.require_labels(), predictions.float64_probs(), _scaled_weights(predictions)
     groups = predictions.groups
@@ -146,15 +152,17 @@ def recalibrated_in_blocks(predictions: Predictions) -> tuple[Tensor, Tensor, Te
 
 
 def _scaled_weights(predictions: Predictions) -> Tensor:
+    """Return the rows' weights (N,), scaled to mean 1."""
     weight = predictions.row_weights
     return weight / weight.mean()
 
 
 def _vector_scaled(p: Tensor, labels: Tensor, weight: Tensor, new: Tensor) -> Tensor:
-    """Return softmax((1 + t + u_k) x_k + b_k) of rows ``new`` (M, K), fitted on rows ``p`` (N, K); x = log((1 − ε) p + ε / K).
+    """Return softmax((1 + t + u_k) x_k + b_k) for the rows ``new`` (M, K), with parameters fitted on the rows ``p`` (N, K).
 
-    The log-loss with ridge penalties is convex. Penalties worth K rows on each u_k and b_k are those of structured vector scaling
-    (Berta et al. 2025), and ε = 1 / (N + 1) limits the influence of a single saturated row.
+    Here x = log((1 − ε) p + ε / K), where ε = 1 / (N + 1) limits the influence of a single saturated row. The log-loss with
+    ridge penalties is convex. The penalties on each u_k and b_k are worth K rows, as in structured vector scaling (Berta et
+    al. 2025).
     """
     from scipy.optimize import minimize
 

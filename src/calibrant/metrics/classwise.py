@@ -1,4 +1,4 @@
-"""Classwise calibration error: every class's probability against its frequency."""
+"""The classwise calibration error, which compares every class's probability with its frequency."""
 
 import math
 from collections.abc import Iterator
@@ -20,11 +20,12 @@ from calibrant.statistics.means import Interval, Powers, normal_quantile
 
 @dataclass(frozen=True)
 class ClasswiseECE(BinnedMetric):
-    """(1/K) Σ_k Σ_b |B_bk|/N · |frequency − probability|, over all N rows and all K classes.
+    """Classwise calibration error (1/K) Σ_k Σ_b |B_bk|/N · |frequency − probability|, over all N rows and K classes.
 
-    Mukhoti et al. (2020) print a sum up to K − 1, which is a misprint: their code averages over all classes. Probabilities of 0
-    are included (in the first bin), and so are classes absent from the labels. With two classes, both have the same error
-    except for probabilities on a bin edge; intervals and limits are then means over the two classes, so that no row counts twice.
+    Mukhoti et al. (2020) print a sum up to K − 1, which is a misprint: their code averages over all classes. Probabilities
+    of 0 are included (in the first bin), and so are classes that do not occur in the labels. With two classes, both have
+    the same error, apart from probabilities on a bin edge. Intervals and limits are then means over the two classes, so
+    that no row counts twice.
 
     Args:
         binning: As in ``ECE``.
@@ -48,13 +49,13 @@ class ClasswiseECE(BinnedMetric):
         return self.binning.bins / table.count.shape[0]
 
     def errors(self, table: BinTable) -> Tensor:
-        """Return the mean over classes of the binned error (…) of tables (…, K · B)."""
+        """Return the binned error (…), averaged over classes, for tables (…, K · B)."""
         return table.errors() * self.gap_factor(table)
 
     def signed(self, data: Predictions, table: BinTable) -> Powers:
-        """Return moments of each row's Σ_k ± (p_k − y_k), which the interval needs in addition to the ``table`` of all rows.
+        """Return the moments of each row's Σ_k ± (p_k − y_k), which the interval needs in addition to the ``table`` of all rows.
 
-        The signs are those of the gaps of the row's bins. The table does not contain how the classes of a row vary together.
+        The signs are the signs of the gaps of the row's bins. The table does not show how the classes of a row vary together.
         """
         sign, labels = torch.cat([torch.sign(table.gap), table.gap.new_zeros(1)]), data.require_labels()
         signed = torch.empty(len(data), dtype=torch.float64, device=labels.device)
@@ -72,10 +73,15 @@ class ClasswiseECE(BinnedMetric):
         return _mean_of([one.null_of(event, level=level, draws=draws, seed=seed) for event in table.parts(2)])
 
     def interval_of(self, state: BinTable | KeptRows, *, level: float = 0.95, signed: Powers | None = None) -> Interval:
-        """Return the confidence interval; for more than two classes and independent rows it needs ``signed`` of these rows.
+        """Return the confidence interval of the error in these bins, from a state.
+
+        Args:
+            state: The bin table or the rows.
+            level: Nominal coverage, in (0, 1).
+            signed: The result of ``signed`` for the same rows, which more than two classes and independent rows need.
 
         Raises:
-            NoIntervalError: Without it.
+            NoIntervalError: If ``signed`` is needed and None.
         """
         table = self.table_of(state)
         if self.gap_factor(table) == 0.5:
@@ -86,7 +92,7 @@ class ClasswiseECE(BinnedMetric):
             if signed is None:
                 expected = "the moments of ClasswiseECE.signed for more than two classes"
                 raise NoIntervalError(expected, "none", "pass signed, or call interval with the rows")
-            # half of the z² rows that Wilson's interval adds are wrong, by 2 at most: without a wrong row nothing else varies
+            # half of the z² rows that Wilson's interval adds are wrong, by 2 at most; without a wrong row, nothing else varies
             z2 = normal_quantile((1 + level) / 2) ** 2
             added = z2 / 2 / (signed.units + z2)
             square = max(signed.total(2), 4 * added * (1 - added) / signed.units)
@@ -94,17 +100,17 @@ class ClasswiseECE(BinnedMetric):
         return error_interval(table, gate, level=level, error=math.sqrt(square), scale=self.gap_factor(table))
 
     def interval(self, rows: Predictions, *, level: float = 0.95) -> Interval:
-        """Return the interval of the error in these bins; if there are groups, they are the independent units.
+        """Return the confidence interval of the error in these bins. If the rows have groups, these are the independent units.
 
         Raises:
-            NoIntervalError: If there are fewer than ten groups, or more than memory allows.
+            NoIntervalError: If there are fewer than ten groups, or more groups than fit into memory.
         """
         table = self.grouped_table(rows)
         signed = self.signed(rows, table) if table.groups is None and rows.classes > 2 else None
         return self.interval_of(table, level=level, signed=signed)
 
     def table(self, data: Predictions) -> BinTable:
-        """Return the bins of all classes as one table (K · B), which is computed once and kept."""
+        """Return the bins of all classes as one table (K · B); it is computed once and cached."""
         labels, weight = data.require_labels(), data.weights
         if self not in data.sums:
             plain = data.given_probs is None and weight is None and data.logits.device.type == "cpu"
@@ -124,14 +130,14 @@ class ClasswiseECE(BinnedMetric):
         return table
 
     def residuals(self, data: Predictions) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Yield blocks of rows with cells (n, …) and the amounts that each row adds to Σ (p − y) of its cells."""
+        """Yield blocks of rows with their cells (n, …) and the amounts that each row adds to Σ (p − y) of these cells."""
         labels = data.require_labels()
         for rows, p, cell in self._cells(data):
             yield rows, cell, p
             yield rows, cell.gather(1, labels[rows, None]), p.new_full((len(p), 1), -1.0)
 
     def _cells(self, data: Predictions) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Yield blocks of rows with their probabilities (n, K) and cells (n, K) = class · B + bin, −1 if in no bin."""
+        """Yield blocks of rows with their probabilities (n, K) and cells (n, K), class · B + bin, or −1 for no bin."""
         bins, classes = self.binning.bins, data.classes
         offset = torch.arange(classes, device=data.logits.device) * bins
         columns = None
@@ -145,5 +151,6 @@ class ClasswiseECE(BinnedMetric):
 
 
 def _mean_of(intervals: list[Interval]) -> Interval:
+    """Return the interval whose estimate and ends are the means over ``intervals``."""
     ends = {name: sum(getattr(one, name) for one in intervals) / len(intervals) for name in ("estimate", "low", "high")}
     return replace(intervals[0], **ends)

@@ -19,11 +19,11 @@ CLEAR = 4.0  # with fewer bins, the square must exceed 0 by this many half-width
 
 @dataclass(frozen=True)
 class DebiasedECE(BinnedMetric):
-    """√max(0, Σ_b |B_b|/N · (gap_b² − a_b (1 − a_b) / (n_b − 1))), with a_b the accuracy and n_b the rows of bin b.
+    """Debiased calibration error, √max(0, Σ_b |B_b|/N · (gap_b² − a_b (1 − a_b) / (n_b − 1))).
 
-    The expectation of gap_b² is the true squared gap plus the variance of a_b, of which the subtracted term is an unbiased
-    estimate. Bins of a single row, whose variance cannot be estimated, are left out. The root of the unbiased square is itself
-    biased: near 0 it is too high on average.
+    Bin b has accuracy a_b and n_b rows. The expectation of gap_b² is the true squared gap plus the variance of a_b, and the
+    subtracted term is an unbiased estimate of this variance. Bins with a single row, whose variance cannot be estimated, are
+    left out. The root of the unbiased square is itself biased: near 0, it is too high on average.
 
     Args:
         binning: As in ``ECE``.
@@ -40,15 +40,15 @@ class DebiasedECE(BinnedMetric):
     cite = "Kumar et al. 2019"
 
     def errors(self, table: BinTable) -> Tensor:
-        """Return the square root of the debiased squared error (…) of tables (…, B)."""
+        """Return the square root (…) of the debiased squared error for tables (…, B)."""
         return squared_error(table).clamp_min(0).sqrt()
 
     def interval_of(self, state: BinTable | KeptRows, *, level: float = 0.95) -> Interval:
-        """Return the square root of a normal interval of the squared error.
+        """Return the square roots of the ends of a normal interval of the squared error.
 
         Raises:
-            NoIntervalError: If rows are in groups, there are too few wrong decisions, or the square is near 0 and rests on
-                few bins.
+            NoIntervalError: If the rows have groups, if there are too few wrong decisions, or if the squared error is near
+                0 and comes from few bins.
         """
         table, z = self.table_of(state), normal_quantile((1 + level) / 2)
         require_ungrouped(table.groups, what=self)
@@ -58,9 +58,9 @@ class DebiasedECE(BinnedMetric):
         )
         check_enough_errors(torch.stack([both - right, right]).cpu(), what=self, weighted=table.weighted)
         square, noise = squared_error(table), table.rate * (1 - table.rate)
-        part = table.squares[0] / table.total**2  # Σ v² of each bin, of weights v that sum to 1
-        # To first order row i of bin b contributes 2 δ_b ε_i + δ_b² − θ, with the mean square 4 δ_b² a (1 − a) + (δ_b² − θ)² in the
-        # bin; the second-order term ε² adds 2 (a (1 − a) / N)² per bin.
+        part = table.squares[0] / table.total**2  # Σ v² of each bin, for weights v that sum to 1
+        # To first order, row i of bin b contributes 2 δ_b ε_i + δ_b² − θ, whose mean square in the bin is
+        # 4 δ_b² a (1 − a) + (δ_b² − θ)². The second-order term ε² adds 2 (a (1 − a) / N)² per bin.
         gaps = (table.gap.square() - noise / (table.effective - 1).clamp_min(1e-300)).clamp_min(0)
         linear = (part * (4 * gaps * noise + (gaps - (table.weight * gaps).sum()).square())).sum()
         each = table.weight / table.effective.clamp_min(1)  # 1 / N, where each row counts once
@@ -72,8 +72,9 @@ class DebiasedECE(BinnedMetric):
                 f"neither for {self!r}",
                 "use the interval of ECE(), or more rows",
             )
-        # A larger square has a larger variance: 4 c more per unit, if spread evenly over the bins. So the upper end is x higher,
-        # where x = z √(error² + 4 c x) makes the observed value just unlikely enough. Without 4 c x it was too low for few rows.
+        # A larger square has a larger variance, by 4 c per unit if it is spread evenly over the bins. The upper end is therefore
+        # higher by x = z √(error² + 4 c x), which makes the observed value just unlikely enough. Without 4 c x, the end was too low
+        # for few rows.
         slope = 2 * z**2 * float((part * noise).sum())
         above = slope + (slope**2 + (z * error).square()).sqrt()
         low, high = (float(end.clamp(0, 1).sqrt()) for end in (square - z * error, square + above))
@@ -81,10 +82,10 @@ class DebiasedECE(BinnedMetric):
 
 
 def squared_error(table: BinTable) -> Tensor:
-    """Return the unbiased squared error (…) of tables (…, B), which can be negative; bins of one row are left out.
+    """Return the unbiased squared error (…) for tables (…, B), which can be negative.
 
-    The expectation of a (1 − a) is the outcomes' variance times 1 − 1/n, so a (1 − a) / (n − 1) is an unbiased estimate of the
-    variance of their mean a, with n the effective sample size of the bin.
+    Bins with a single row are left out. The expectation of a (1 − a) is the variance of the outcomes times 1 − 1/n, where n
+    is the bin's effective sample size. Therefore a (1 − a) / (n − 1) is an unbiased estimate of the variance of their mean a.
     """
     left = table.effective - 1
     squares = table.gap.square() - table.rate * (1 - table.rate) / left

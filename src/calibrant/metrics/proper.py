@@ -1,4 +1,4 @@
-"""Accuracy, log-loss, Brier score and entropy, and the parts of a score that are calibration and refinement."""
+"""Accuracy, log-loss, Brier score and entropy, and the calibration and refinement parts of a score."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Accuracy(MeanMetric):
     cite = ""
 
     def rows(self, data: Data) -> Tensor:
-        """Return 1 where the decision is correct, else 0 (N,)."""
+        """Return 1 for each correct decision and 0 for each wrong one (N,)."""
         return data.correct.double()
 
 
@@ -53,7 +53,7 @@ class Error(MeanMetric):
     cite = ""
 
     def rows(self, data: Data) -> Tensor:
-        """Return 1 where the decision is wrong, else 0 (N,)."""
+        """Return 1 for each wrong decision and 0 for each correct one (N,)."""
         return 1 - data.correct.double()
 
 
@@ -66,11 +66,11 @@ class _LabelLoss(MeanMetric):
 
     @abstractmethod
     def of_labels(self, log_probs: Tensor) -> Tensor:
-        """Return the loss (n, K) of each label, from log-probabilities (n, K)."""
+        """Return the loss (n, K) that each label would have, from log-probabilities (n, K)."""
 
     def excess(self, data: Predictions) -> Excess:
-        """Return the losses that the rows would have for every label, in chunks of rows."""
-        # filled chunk by chunk: small tensors kept between large ones that are freed would fragment the memory
+        """Return which losses the rows could have over all labels, computed in chunks of rows."""
+        # filled chunk by chunk, because small tensors kept between large ones that are freed would fragment the memory
         found = torch.empty(4, len(data), dtype=torch.float64, device=data.logits.device)
         for rows in row_chunks(len(data), data.classes):
             # column-major, so that sums over few classes are vectorised
@@ -87,7 +87,7 @@ class _LabelLoss(MeanMetric):
 
 @dataclass(frozen=True)
 class NLL(_LabelLoss):
-    """Mean −log p of the label, in nats; +inf, with a warning, if a label has probability 0.
+    """Log-loss: the mean of −log p of the label, in nats. If a label has probability 0, it is +inf, with a warning.
 
     Examples:
         >>> from calibrant import Predictions
@@ -112,7 +112,7 @@ class NLL(_LabelLoss):
         return rows
 
     def of_labels(self, log_probs: Tensor) -> Tensor:
-        """Return the loss (n, K) of each label."""
+        """Return the loss (n, K) that each label would have."""
         return -log_probs
 
 
@@ -187,7 +187,7 @@ class _SplitMean(SumMetric[Tensor]):
 
 @dataclass(frozen=True)
 class SplitNLL(_SplitMean):
-    """Mean −log p of the label in nats, over the correctly or over the incorrectly classified rows.
+    """Mean of −log p of the label, in nats, over only the correctly or only the incorrectly classified rows.
 
     Args:
         where: "correct" or "wrong"; "all" gives the same value as ``NLL``.
@@ -207,7 +207,7 @@ class SplitNLL(_SplitMean):
     cite = "Mukhoti et al. 2020"
 
     def terms(self, predictions: Predictions) -> Tensor:
-        """Return the negative log-probability of the label (N,)."""
+        """Return the negative log-probability of each row's label (N,)."""
         return NLL().rows(predictions)
 
 
@@ -215,8 +215,8 @@ class SplitNLL(_SplitMean):
 class Entropy(_SplitMean):
     """Mean entropy −Σ_k p_k log p_k of the predicted probabilities, in nats.
 
-    A good model has high entropy on the rows it classifies incorrectly and low entropy on the others. ``better`` is "lower"
-    for every ``where``.
+    A good model has high entropy on the rows that it classifies incorrectly, and low entropy on the other rows. The
+    attribute ``better`` is nevertheless "lower" for every ``where``.
 
     Args:
         where: The rows to average over: "all", "correct" or "wrong".
@@ -241,10 +241,16 @@ class Entropy(_SplitMean):
 
 
 def entropy_rows(predictions: Predictions) -> Tensor:
-    """Return the entropy (N,) of each row's probabilities, in nats; labels are not needed.
+    """Return the entropy (N,) of each row's probabilities, in nats.
 
     Args:
-        predictions: Logits or probabilities over all classes.
+        predictions: Predictions over all classes; labels are not needed.
+
+    Returns:
+        (N,) float64 entropies between 0 and log K.
+
+    Raises:
+        InputError: If these are not predictions over all classes.
 
     Examples:
         >>> from calibrant import Predictions
@@ -266,7 +272,7 @@ def entropy_rows(predictions: Predictions) -> Tensor:
 
 @dataclass(frozen=True)
 class ScorePart(BinnedMetric):
-    """One part of the Brier score or log-loss of the confidences, computed in bins."""
+    """The base class of the binned parts of the confidences' Brier score or log-loss."""
 
     score: Literal["brier", "log"] = "brier"
 
@@ -277,15 +283,16 @@ class ScorePart(BinnedMetric):
 
 @dataclass(frozen=True)
 class CalibrationLoss(ScorePart):
-    """Calibration part of a score of the confidences, Σ_b |B_b|/N · d(a_b, c_b), with accuracy a_b and mean confidence c_b.
+    """Calibration part of a score of the confidences, Σ_b |B_b|/N · d(a_b, c_b).
 
-    The confidences are scored as probabilities that the decision is correct, after replacing each by the mean of its bin. The
-    score is then the sum of this part and ``RefinementLoss``. ``evaluate.refinement`` splits a score without bins.
+    Bin b has accuracy a_b and mean confidence c_b. Each confidence is replaced with the mean of its bin, and scored as the
+    probability that the decision is correct. The score is then the sum of this part and ``RefinementLoss``.
+    ``evaluate.refinement`` splits a score without bins.
 
     Args:
         binning: As in ``ECE``.
-        score: "brier", where d is the squared difference, or "log", where d is the Kullback–Leibler divergence in nats (+inf
-            if a bin has mean confidence 0 or 1 and another accuracy).
+        score: "brier", where d is the squared difference, or "log", where d is the Kullback–Leibler divergence in nats
+            (+inf if a bin has mean confidence 0 or 1 and a different accuracy).
 
     Examples:
         >>> from calibrant import Pairs
@@ -310,7 +317,9 @@ class CalibrationLoss(ScorePart):
 
 @dataclass(frozen=True)
 class RefinementLoss(ScorePart):
-    """Refinement part of a score of the confidences, Σ_b |B_b|/N · h(a_b): the part that no recalibration of the bins removes.
+    """Refinement part of a score of the confidences, Σ_b |B_b|/N · h(a_b).
+
+    Recalibrating the bins, which have accuracies a_b, cannot remove this part.
 
     Args:
         binning: As in ``ECE``.

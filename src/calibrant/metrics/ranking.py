@@ -1,4 +1,4 @@
-"""How well confidences rank rows: the error among the most confident ones, and out-of-distribution detection."""
+"""Metrics of how well confidences rank rows: the error among the most confident rows, and out-of-distribution detection."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -19,7 +19,7 @@ class RiskCoverage:
 
     Args:
         coverage: (N,) fraction of rows kept, from 1/N to 1.
-        risk: (N,) error rate among the rows kept; rows of equal confidence all count with their mean error.
+        risk: (N,) error rate among the rows kept; rows with equal confidence all count with their mean error.
 
     Examples:
         >>> RiskCoverage(torch.tensor([0.5, 1.0]), torch.tensor([0.0, 0.5])).risk[-1]
@@ -34,8 +34,8 @@ class RiskCoverage:
 class AURC(RankedMetric):
     """Area under the risk–coverage curve: the mean over k of the error rate among the k most confident rows.
 
-    It measures accuracy and how well the confidences rank correct above wrong decisions, but not calibration. Rows of equal
-    confidence are averaged over all their orders, so the order of the rows does not matter.
+    The area measures accuracy and how well the confidences rank correct decisions above wrong ones, but not calibration. The
+    result is averaged over all orders of rows with equal confidence, so the order of the rows does not matter.
 
     Examples:
         >>> from calibrant import Pairs
@@ -51,9 +51,9 @@ class AURC(RankedMetric):
 
     def value(self, state: KeptRows) -> float:
         """Return the mean over k of the risk among the k most confident rows."""
-        # Let n rows share a confidence, e of them errors, with a rows and w errors before them. The risk at the k-th row is
-        # (w + (k − a) e/n) / k, and its sum over these n rows is e + (w − a e/n) (H(a + n) − H(a)), with H the harmonic numbers,
-        # by the digamma function also for non-integers: weights are scaled to sum to the number of rows.
+        # Let n rows, e of them errors, share a confidence, with a rows and w errors before them. The risk at the k-th row is
+        # (w + (k − a) e/n) / k, and its sum over these n rows is e + (w − a e/n) (H(a + n) − H(a)), with harmonic numbers H. The
+        # digamma function extends H to non-integers, which weights need; these are scaled to sum to the number of rows.
         _, mass, right = state.by_confidence()
         scale = len(state.p) / float(mass.sum())
         count = mass.flip(0) * scale
@@ -70,8 +70,11 @@ def risk_coverage(data: Data) -> RiskCoverage:
     Args:
         data: Labelled predictions or pairs, without weights.
 
+    Returns:
+        The coverages and error rates, from the most confident row to all rows.
+
     Raises:
-        InputError: If the data are something else or have weights.
+        InputError: If these are not predictions or pairs, or they have weights.
 
     Examples:
         >>> from calibrant import Pairs
@@ -92,7 +95,7 @@ def risk_coverage(data: Data) -> RiskCoverage:
 
 
 Score = Literal["entropy", "confidence"]
-ROUNDING = 1e-13  # relative; summing an entropy in another order changes it by less
+ROUNDING = 1e-13  # relative; summing an entropy in another order changes the result by less
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +119,7 @@ class RocCurve:
 
     @property
     def area(self) -> float:
-        """Area under the curve: the probability that a positive scores above a negative, ties counting one half."""
+        """The area under the curve: the probability that a positive scores above a negative, with ties counted as one half."""
         return float(torch.trapezoid(self.true_positive, self.false_positive))
 
 
@@ -127,6 +130,12 @@ def ood_auroc(inside: Predictions, outside: Predictions, *, score: Score = "entr
         inside: Predictions on in-distribution data; labels are not needed.
         outside: Predictions on out-of-distribution data; labels are not needed.
         score: "entropy", with out-of-distribution rows as positives, or "confidence", with in-distribution rows as positives.
+
+    Returns:
+        The area.
+
+    Raises:
+        InputError: If these are not predictions over all classes, or they have weights.
 
     Examples:
         >>> from calibrant import Predictions
@@ -148,6 +157,12 @@ def ood_roc(inside: Predictions, outside: Predictions, *, score: Score = "entrop
         outside: Predictions on out-of-distribution data; labels are not needed.
         score: "entropy", with out-of-distribution rows as positives, or "confidence", with in-distribution rows as positives.
 
+    Returns:
+        The curve.
+
+    Raises:
+        InputError: If these are not predictions over all classes, or they have weights.
+
     Examples:
         >>> from calibrant import Predictions
         >>> inside, outside = Predictions.from_logits([[5.0, 0.0]]), Predictions.from_logits([[0.1, 0.2]])
@@ -163,7 +178,10 @@ def ood_roc(inside: Predictions, outside: Predictions, *, score: Score = "entrop
 
 
 def roc_curve(positive: Tensor, negative: Tensor) -> RocCurve:
-    """Return the ROC curve for scores of positives (P,) and negatives (N,); scores that differ by rounding share a threshold."""
+    """Return the ROC curve for the scores of positives (P,) and negatives (N,).
+
+    Scores that differ only by rounding share a threshold.
+    """
     scores = torch.unique(torch.cat([positive, negative]).double())
     # scores that differ only by rounding must not become two thresholds
     new = torch.diff(scores, prepend=scores.new_full((1,), -torch.inf)) > ROUNDING * scores.abs()

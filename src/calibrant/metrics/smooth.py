@@ -1,4 +1,4 @@
-"""Smooth calibration error: no bins, and a kernel width chosen from the data."""
+"""The smooth calibration error, without bins and with a kernel width chosen from the data."""
 
 import math
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ from calibrant.statistics.interval import band_of
 from calibrant.statistics.means import Floats, Interval
 
 BLOCK = 1 << 15  # rows per block, so that temporaries stay in the cache
-_LEAST = 1e-12  # smaller errors are raised to this, so that they have a logarithm
+_LEAST = 1e-12  # smaller errors are raised to this value, so that they have a logarithm
 _EXACT = 1e-10
-# Grid of simulated outcomes: changes an error by at most 1 %; the limit of 1,000 draws itself varies by 2 %
+# Number of cells for simulated outcomes. This grid changes an error by at most 1 %; the limit from 1,000 draws itself varies by 2 %.
 NULL_CELLS = 512
 FINE = 16  # a row's position is rounded to 1/16 of a cell before the linear interpolation between cells
 
@@ -29,13 +29,13 @@ FINE = 16  # a row's position is rounded to 1/16 of a cell before the linear int
 class SmoothECE(SumMetric[Tensor]):
     """Smooth calibration error: ∫ |r_σ(t)| dt, where r_σ is confidence − correct smoothed by a Gaussian of width σ.
 
-    The kernel is reflected at 0 and 1. The integral decreases as σ grows, so exactly one σ is equal to its own integral, and
-    that is the error. It needs no bins and no choice of a bandwidth, and is continuous in the predictions.
+    The kernel is reflected at 0 and 1. The integral decreases as σ grows, so exactly one σ equals its own integral. This σ
+    is the error. The metric needs no bins and no choice of a bandwidth, and is continuous in the predictions.
 
     Args:
-        cells: Number of cells of the grid on [0, 1]; residuals are distributed to the cells by linear interpolation. The
-            smoothing is exact on the grid (diffusion with reflecting ends, by a cosine transform). With 1,000 rows or more
-            the grid changes the value by less than 1e-4.
+        cells: Number of grid cells on [0, 1]. Residuals are distributed to the cells by linear interpolation. The smoothing
+            is exact on the grid (diffusion with reflecting ends, by a cosine transform). With 1,000 rows or more, the grid
+            changes the value by less than 1e-4.
 
     Examples:
         >>> from calibrant import Pairs
@@ -55,7 +55,7 @@ class SmoothECE(SumMetric[Tensor]):
         check_count(self.cells, name="cells", low=16, high=1 << 24)
 
     def state(self, rows: Any) -> Tensor:
-        """Return the weighted sums of confidence − correct on the grid, followed by the sum of the weights: (cells + 1,)."""
+        """Return the weighted sums of confidence − correct in each cell, followed by the sum of the weights, (cells + 1,)."""
         p, y, weight = rows.confidence, rows.correct, rows.weights
         parts = self.cells * FINE
         sums = p.new_zeros(parts, dtype=torch.float64)
@@ -68,20 +68,20 @@ class SmoothECE(SumMetric[Tensor]):
         offset = (torch.arange(FINE, dtype=torch.float64, device=p.device) + 0.5) / FINE - 0.5
         before, after = sums @ (-offset).clamp_min(0), sums @ offset.clamp_min(0)
         residual = sums.sum(dim=1) - before - after
-        # at the ends there is no outer neighbour, so the end cell keeps that amount
+        # the end cells have no outer neighbour, so they keep this amount
         residual += torch.cat([before[1:], after[-1:]]) + torch.cat([before[:1], after[:-1]])
         mass = len(p) if weight is None else weight.sum()
         return torch.cat([residual, residual.new_tensor([mass])]).cpu()
 
     def value(self, state: Tensor) -> float:
-        """Return the error of a state."""
+        """Return the error for a state."""
         return float(smooth_errors((state[:-1] / state[-1]).numpy()[None])[0])
 
     def null_band(self, rows: Any, *, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Interval:
-        """Return the mean and the central range of the metric for a calibrated model, by simulation on a grid of 512 cells.
+        """Return the mean and the central range of the metric for a calibrated model, simulated on a grid of 512 cells.
 
         Raises:
-            NoIntervalError: If the rows are in groups.
+            NoIntervalError: If the rows have groups.
         """
         require_ungrouped(rows.groups, what=self)
         p, cells = rows.confidence, min(self.cells, NULL_CELLS)
@@ -94,10 +94,11 @@ class SmoothECE(SumMetric[Tensor]):
 
 
 def smooth_errors(residuals: Floats) -> Floats:
-    """Return the errors (D,) of mean residuals (D, M) on the grid: the σ at which error(σ) = σ, within 1e-10.
+    """Return the errors (D,) of mean residuals (D, M) on the grid, the σ at which error(σ) = σ, within 1e-10.
 
-    error(σ) is non-increasing, so the solution lies between any σ and error(σ), at most |error(σ) − σ| from σ. Because
-    log error(σ) is nearly linear in log σ, regula falsi on the logarithms takes ten steps where bisection would take thirty.
+    Since error(σ) does not increase, the solution lies between any σ and error(σ), and its distance from σ is at most
+    |error(σ) − σ|. Because log error(σ) is nearly linear in log σ, regula falsi on the logarithms needs ten steps where
+    bisection would need thirty.
     """
     cells = residuals.shape[1]
     # The cosine transform of r is the Fourier transform of r followed by its mirror image, with the phase of half a cell.
@@ -112,7 +113,7 @@ def smooth_errors(residuals: Floats) -> Floats:
         found: Floats = np.maximum(np.abs(smoothed).sum(axis=1), _LEAST)
         return found
 
-    # at σ = ∞ only the mean residual remains, so the solution is at least that large
+    # at σ = ∞ only the mean residual remains, so the solution is at least as large as its absolute value
     low = np.log(np.maximum(np.abs(residuals.sum(axis=1)), _LEAST))
     above = np.log(error(np.exp(low))) - low  # log error(σ) − log σ at both ends, ≥ 0 and ≤ 0
     high = low + np.maximum(above, 0)
@@ -128,7 +129,7 @@ def smooth_errors(residuals: Floats) -> Floats:
             break
         excess = np.log(found) - middle
         up = excess > 0
-        # Illinois algorithm: halve the value at an end that stays a second time, so that the other end moves too
+        # Illinois algorithm: if an end stays for a second time, halve the value there, so that the other end moves too
         above = np.where(up, excess, np.where(rose < 0, above / 2, above))
         below = np.where(up, np.where(rose > 0, below / 2, below), excess)
         low, high, rose = np.where(up, middle, low), np.where(up, high, middle), np.where(up, 1, -1)
