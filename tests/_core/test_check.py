@@ -27,7 +27,7 @@ def test_arrays_lists_and_read_only_views_become_tensors() -> None:
 def test_bad_logits_get_one_sentence() -> None:
     for logits, text in (
         (torch.zeros(3, 2, dtype=torch.int64), "floating dtype, got torch.int64"),
-        (torch.zeros(3, 2, 4), "whose class_dim=1 is the class axis"),
+        (torch.zeros(3, 2, 4), "where class_dim=1 names the class axis"),
         (torch.tensor([[0.0, 3.0], [math.nan, 1.0]]).half(), "got NaN in row 1"),
         (torch.full((2, 2), -math.inf), "got -inf in row 0; leave at least one class finite"),
         (torch.tensor([[0.25, 0.75], [1.0, 0.0]]), "which are probabilities; use from_probs"),

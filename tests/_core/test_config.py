@@ -35,7 +35,7 @@ def test_names_resolve_in_their_families_only() -> None:
 
 
 def test_what_is_not_plain_is_refused() -> None:
-    with pytest.raises(InputError, match="configuration of plain values, got object"):
+    with pytest.raises(InputError, match="configuration with plain values, got object"):
         to_plain({"a": object()})
 
 

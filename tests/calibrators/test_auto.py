@@ -54,7 +54,7 @@ def test_two_wrong_rows_abstain_and_three_may_not() -> None:
 def test_logits_whose_log_loss_is_no_number_are_refused() -> None:
     z, y = (part[:60].clone() for part in sample())
     z[:9] = torch.finfo(torch.float64).max * torch.eye(4, dtype=torch.float64)[(y[:9] + 1) % 4]
-    with pytest.raises(FitError, match="a finite log-loss of the logits as they are, got inf"):
+    with pytest.raises(FitError, match="a finite log-loss of the uncalibrated logits, got inf"):
         AutoCalibrator(candidates=[TemperatureScaling()]).fit(z, y)
 
 

@@ -127,8 +127,8 @@ def test_what_does_not_fit_is_refused_with_the_remedy() -> None:
     none = MultiLabel.from_logits(found.logits, torch.zeros_like(found.labels))
     sure = MultiLabel.from_probs([[0.0, 0.5], [0.5, 0.5]], [[1, 0], [0, 1]], unchecked_kind=True)
     cases = [
-        (lambda: MultiLabelCalibrator(HistogramBinning()), "of an event's probability"),
-        (lambda: MultiLabelCalibrator(GroupScaling()), "by the logits alone"),
+        (lambda: MultiLabelCalibrator(HistogramBinning()), "a calibrator for two classes that needs only logits"),
+        (lambda: MultiLabelCalibrator(GroupScaling()), "needs only logits"),
         (lambda: MultiLabelCalibrator(strength=-1.0), "strength"),
         (lambda: MultiLabelCalibrator().fit(none), "no|none in any column"),
         (lambda: MultiLabelCalibrator().fit(sure), "-inf for a label 1 in row 0"),

@@ -80,14 +80,14 @@ def test_without_an_optimum_the_bound_comes_back_with_a_warning(labels: str, bou
 @pytest.mark.parametrize("excluded", [0.0, -math.inf])
 @pytest.mark.parametrize("rows", [20, 100_000])  # by PyTorch, and by the compiled loops
 def test_rows_of_equal_logits_leave_the_temperature_at_one(rows: int, excluded: float) -> None:
-    with pytest.warns(BoundWarning, match="every temperature is the same"):
+    with pytest.warns(BoundWarning, match="a temperature has no effect"):
         fitted = TemperatureScaling().fit(torch.tensor([[0.0, 0.0, excluded]]).repeat(rows, 1), torch.arange(rows) % 2)
     assert fitted.temperature == 1.0
 
 
 def test_a_loss_that_is_no_number_ends_in_an_error() -> None:
     logits = torch.full((10, 3), 1e308, dtype=torch.float64) * torch.tensor([1.0, -1.0, 0.5], dtype=torch.float64)
-    with pytest.raises(FitError, match="the temperature search to end"):
+    with pytest.raises(FitError, match="the temperature search to converge"):
         TemperatureScaling().fit(logits, torch.arange(10) % 3)
 
 
@@ -179,7 +179,7 @@ def test_weights_count_as_repeated_rows_in_the_ece_of_fixed_bins() -> None:
         ({"grid": [1.0, 0.0]}, r"grid in \(0, inf\), got 0.0"),
         ({"grid": []}, "at least one temperature"),
         ({"prior": 0.0}, r"prior in \(0, inf\)"),
-        ({"criterion": "ece", "prior": 0.5}, "prior with the continuous fit by log-loss"),
+        ({"criterion": "ece", "prior": 0.5}, "prior only with the continuous log-loss fit"),
     ],
 )
 def test_settings_that_make_no_search_are_refused(settings: dict[str, Any], message: str) -> None:

@@ -85,7 +85,7 @@ def test_with_few_wrong_rows_nothing_is_corrected() -> None:
     z, _ = drawn(100, 6)
     fitted = ConfidenceBinning(Identity()).fit(z, z.argmax(1))
     assert torch.equal(fitted(z), z)
-    assert fitted.learned() == "confidence as it is"
+    assert fitted.learned() == "confidence unchanged"
 
 
 def test_in_a_chain_the_decision_is_its_own() -> None:
@@ -98,5 +98,5 @@ def test_in_a_chain_the_decision_is_its_own() -> None:
 @pytest.mark.parametrize("wrap", [KeepDecision, ConfidenceBinning])
 def test_what_cannot_be_wrapped_is_refused(wrap: type[KeepDecision]) -> None:
     for wrong in (HistogramBinning(), ConfidenceBinning(AutoCalibrator()), TemperatureScaling, None):
-        with pytest.raises(InputError, match="a calibrator of all classes that needs only logits"):
+        with pytest.raises(InputError, match="a calibrator that calibrates all classes and needs only logits"):
             wrap(wrong)

@@ -266,7 +266,7 @@ def test_excluded_classes_stay_excluded_and_a_true_one_is_refused_by_its_row_or_
     if name in TAKE_ZEROS:
         assert not bool(torch.isnan(quiet_fit(make(name), logits, labels)(logits)).any())
     else:
-        with pytest.raises(InputError, match=r"got −inf for a label \d in row 5 of its batch"):
+        with pytest.raises(InputError, match=r"got −inf for the label \d in row 5 of its batch"):
             quiet_fit(make(name), logits, labels)
 
 

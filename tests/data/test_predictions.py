@@ -240,7 +240,7 @@ def test_columns_that_do_not_fit_are_refused(columns: dict[str, Any], message: s
     [
         (lambda: Predictions.from_logits([[1.0, 9.0], [math.inf, 2.0]]), "got inf in row 1"),
         (lambda: Predictions.from_logits(np.zeros((0, 3))), "at least one row"),
-        (lambda: Predictions.from_logits([[1.0], [2.0]]), "K = 1; for a single sigmoid output use from_binary_logits"),
+        (lambda: Predictions.from_logits([[1.0], [2.0]]), "K = 1; for a single sigmoid output, use from_binary_logits"),
         (lambda: Predictions.from_logits([[1.0], [1.0, 2.0]]), "ragged rows"),
         (lambda: Predictions.from_logits("scores.csv"), "load a file with calibrant.read"),
         (lambda: Predictions.from_logits(np.ma.masked_array(GOOD, mask=[[True, False]] * 2)), "without masked entries"),

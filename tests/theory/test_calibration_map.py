@@ -44,7 +44,7 @@ def test_maps_are_differentiable(mapping, score: TrueClassScore) -> None:
 
 def test_rows_that_are_no_log_probabilities_are_refused() -> None:
     for rows in ([[2.0, 1.0]], [[math.nan, 1.0]]):
-        with pytest.raises(InputError, match=r"sum of 1.*log_softmax"):
+        with pytest.raises(InputError, match=r"sum to 1 in each row.*log_softmax"):
             calibration_map(FocalScore(1.0), torch.tensor(rows))
 
 

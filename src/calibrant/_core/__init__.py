@@ -1,1 +1,1 @@
-"""Code that all other packages use: checks, configuration, numerics and Newton's method."""
+"""Code that all other packages share: checks, configuration, numerics and Newton's method."""

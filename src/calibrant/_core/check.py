@@ -1,6 +1,6 @@
-"""Shared checks of raw input and arguments; each returns the checked value or raises an error of one sentence.
+"""Shared checks of raw input and arguments. Each check returns the checked value or raises an error of one sentence.
 
-Checks of values read the data once (a row maximum propagates NaN and +inf), which takes a small part of the time of a softmax.
+Checks of values read the data only once (a row maximum propagates NaN and +inf), which takes a fraction of the time of a softmax.
 """
 
 import difflib
@@ -17,31 +17,31 @@ from calibrant.errors import InputError
 T = TypeVar("T")
 
 PROBABILITY_TOLERANCE = 1e-4
-# Largest accepted difference of a sum of probabilities from 1. A softmax in float16 and ten classes rounded to four digits stay
-# within .001. Within 1e-6, the rounding of float32, rows are not changed.
+# Largest accepted difference between a sum of probabilities and 1. A softmax in float16, and ten classes rounded to four digits, stay
+# within .001. Rows within 1e-6, the rounding error of float32, are not changed.
 ROUNDED_SUM, EXACT_SUM = 1e-3, 1e-6
-ROUNDING = 0.05  # larger differences that can still be rounding: 20 classes rounded to two digits
+ROUNDING = 0.05  # larger differences up to this can still be due to rounding, such as 20 classes rounded to two digits
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 MARKS = (-100, 255)  # labels that mean "no label" in PyTorch and transformers, and in image masks
 
-ADD_LABELS = "pass labels; of a file name their column by label, or their own file by labels"
+ADD_LABELS = "pass labels; for a file, name their column with label, or a separate file with labels"
 COUNTED_FROM_0 = "count classes from 0, and leave out rows to skip (ignore_index)"
-PROBS_NAMED_LOGITS = "use from_probs (of a file: kind probs); if they really are logits, pass unchecked_kind=True or subtract 1 from each"
-LOGITS_NAMED_PROBS = "use from_logits (of a file: kind logits) if these are logits"
+PROBS_NAMED_LOGITS = "use from_probs (for a file, kind probs); if they really are logits, pass unchecked_kind=True or subtract 1 from each"
+LOGITS_NAMED_PROBS = "use from_logits (for a file, kind logits) if these are logits"
 LABEL_EXCLUDED = "drop the row, or give the class of its label a finite logit (a probability above 0)"
 
 _MAX_GOT, _MAX_CHOICES = 120, 20  # largest number of characters of the value, and of choices, in a message
-_BLOCK_ROWS, _BLOCK_VALUES = 4096, 1 << 22  # checked at once; 4,096 rows of 128k classes would take half a gigabyte
+_BLOCK_ROWS, _BLOCK_VALUES = 4096, 1 << 22  # size of a block; 4,096 rows with 128k classes would take half a gigabyte
 
 
 def refuse(expected: str, got: str, remedy: str) -> InputError:
-    """Return an ``InputError`` of these parts; a long ``got`` is truncated, so that the message stays one sentence."""
+    """Return an ``InputError`` with these parts; a long ``got`` is truncated, so that the message stays one sentence."""
     plain = " ".join(got.split())  # the repr of a tensor has several lines
     return InputError(expected, f"{plain[:_MAX_GOT]}…" if len(plain) > _MAX_GOT else plain, remedy)
 
 
 def shown(value: Any, *, most: int = 60) -> str:
-    """Return ``value`` for a message: its repr if it has at most ``most`` characters, else its type."""
+    """Return a text for ``value`` in a message: its repr if that has at most ``most`` characters, else its type."""
     if isinstance(value, Tensor | np.ndarray):
         nested = isinstance(value, Tensor) and value.is_nested  # a nested tensor has no shape
         return kind_of(value) if nested else f"a {type(value).__name__} of shape {tuple(value.shape)}"
@@ -50,7 +50,7 @@ def shown(value: Any, *, most: int = 60) -> str:
 
 
 def kind_of(value: object) -> str:
-    """Return the type of ``value`` for a message; for a tensor its layout, dtype and shape."""
+    """Return the type of ``value`` for a message; for a tensor, its layout, dtype and shape."""
     if not isinstance(value, Tensor):
         return type(value).__name__
     if value.is_nested:
@@ -60,14 +60,14 @@ def kind_of(value: object) -> str:
 
 
 def require_dense(tensor: Tensor, *, name: str) -> Tensor:
-    """Return ``tensor`` if it is stored densely, and is neither sparse, quantised nor nested."""
+    """Return ``tensor`` if it is dense, that is, neither sparse, quantised nor nested."""
     if tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_nested:
         return tensor
     raise refuse(f"{name} as a dense tensor", kind_of(tensor), f"convert it, for example with {name}.to_dense()")
 
 
 def as_tensor(values: Any, *, name: str) -> Tensor:
-    """Return ``values`` (tensor, array or nested sequence) as a detached tensor, which shares memory if possible.
+    """Return ``values`` (tensor, array or nested sequence) as a detached tensor that shares their memory if possible.
 
     Raises:
         InputError: If the values are not real numbers in a dense array.
@@ -79,7 +79,9 @@ def as_tensor(values: Any, *, name: str) -> Tensor:
     if array.dtype.kind not in "biuf":
         remedy = "pass an array of numbers whose rows have the same shape"
         if name == "labels" and array.dtype.kind in "OSUT":
-            remedy = "make predictions with from_logits or from_probs, whose class_names=[…] name the columns that labels of text go by"
+            remedy = (
+                "make predictions with from_logits or from_probs, and pass class_names=[…], which text labels refer to"
+            )
         elif isinstance(values, str | bytes):
             remedy = "load a file with calibrant.read"
         got = f"{type(values).__name__} of dtype {array.dtype}"
@@ -94,7 +96,7 @@ def as_tensor(values: Any, *, name: str) -> Tensor:
 
 
 def as_array(values: Any, *, name: str) -> Any:
-    """Return ``values`` as an array, bfloat16 as float32; masked entries raise an error, because arrays would unmask them."""
+    """Return ``values`` as an array, with bfloat16 as float32. Masked entries raise an error, because an array would unmask them."""
     if isinstance(values, Tensor):
         tensor = as_tensor(values, name=name).cpu()
         return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
@@ -111,11 +113,11 @@ def as_array(values: Any, *, name: str) -> Any:
 
 
 def check_floating(values: Any, *, name: str) -> Tensor:
-    """Return ``values`` if it is a dense tensor of a floating dtype of 16 bits or more; its values are not read."""
+    """Return ``values`` if it is a dense tensor with a floating dtype of 16 bits or more; its entries are not read."""
     if not isinstance(values, Tensor):
         raise refuse(f"{name} as a tensor", kind_of(values), "convert with torch.as_tensor")
     if require_dense(values, name=name).dtype not in FLOATING:
-        expected = f"{name} of a floating dtype of 16 bits or more"
+        expected = f"{name} with a floating dtype of 16 bits or more"
         raise refuse(expected, str(values.dtype), f"convert with {name}.float()")
     return values
 
@@ -123,36 +125,36 @@ def check_floating(values: Any, *, name: str) -> Tensor:
 def check_scores(
     values: Tensor, *, name: str, shape: str = "(N, K)", remedy: str = "pass one row per sample, one column per class"
 ) -> Tensor:
-    """Return ``values`` if it is floating, has the axes of ``shape`` and at least one row, and K ≥ 2 for (N, K).
+    """Return ``values`` if it is floating and has the axes of ``shape`` and at least one row; for (N, K), also K ≥ 2.
 
     Args:
-        values: The value to check.
-        name: Name of the argument, for the error.
+        values: The tensor to check.
+        name: Name of the argument, for the error message.
         shape: The required axes, such as "(N, K)".
-        remedy: The remedy for other axes.
+        remedy: The advice in the error message if the axes differ.
     """
     if not values.is_floating_point():
-        raise refuse(f"{name} of a floating dtype", str(values.dtype), f"convert with {name}.float()")
+        raise refuse(f"{name} with a floating dtype", str(values.dtype), f"convert with {name}.float()")
     matrix = shape == "(N, K)"
     if values.dim() != len(shape.split(", ")):
         if matrix:
-            remedy += "; for one score per row use from_binary_logits or from_binary_probs"
+            remedy += "; for one score per row, use from_binary_logits or from_binary_probs"
         if matrix and values.dim() > 2:
-            remedy = "flatten it with Predictions.from_logits or from_probs, whose class_dim=1 is the class axis"
+            remedy = "flatten it with Predictions.from_logits or from_probs, where class_dim=1 names the class axis"
         raise refuse(f"{name} of shape {shape}", f"shape {tuple(values.shape)}", remedy)
     if values.shape[0] == 0:
         raise refuse(f"at least one row of {name}", "no rows", "check how the data were selected")
     if matrix and values.shape[1] < 2:
-        remedy = "for a single sigmoid output use from_binary_logits or from_binary_probs, or save two columns, 0 and the logit"
+        remedy = "for a single sigmoid output, use from_binary_logits or from_binary_probs, or save two columns, 0 and the logit"
         raise refuse(f"{name} with K ≥ 2 classes", f"K = {values.shape[1]}", remedy)
     return values
 
 
 def check_logits(logits: Tensor, *, unchecked_kind: bool = False) -> Tensor:
-    """Return valid ``logits`` (N, K); −inf is allowed, NaN, +inf and all-−inf rows are not."""
+    """Return ``logits`` (N, K) if they are valid: −inf is allowed, but NaN, +inf and rows that are all −inf are not."""
     check_scores(logits, name="logits")
-    # A finite sum proves in one fast pass that all values are finite; a sum that overflows proves nothing. 16-bit sums would often
-    # overflow or need a copy, so minimum and maximum are used there, which are NaN if any value is.
+    # A finite sum proves in one fast pass that all values are finite, whereas a sum that overflows proves nothing. In 16 bits, sums
+    # would often overflow or need a copy, so the minimum and the maximum are used, which are NaN if any value is.
     ends = logits.aminmax() if logits.dtype.itemsize < torch.float32.itemsize else (logits.sum(),)
     if not all(math.isfinite(float(end)) for end in ends):
         largest = logits.amax(dim=1)
@@ -169,18 +171,18 @@ def check_logits(logits: Tensor, *, unchecked_kind: bool = False) -> Tensor:
         low, high = block.aminmax()
         if low < 0 or high > 1 or (block.sum(dim=1, dtype=torch.float64) - 1).abs().max() > PROBABILITY_TOLERANCE:
             return logits
-    got = "rows that all lie in [0, 1] and sum to 1, which are probabilities"
+    got = "rows in [0, 1] that all sum to 1, which are probabilities"
     raise refuse("logits", got, PROBS_NAMED_LOGITS)
 
 
 def check_probs(probs: Tensor) -> Tensor:
-    """Return ``probs`` (N, K) in [0, 1] with row sums of 1; rows that are off by rounding are divided by their sums.
+    """Return ``probs`` (N, K) in [0, 1] with row sums of 1; rows whose sums differ from 1 by rounding are divided by them.
 
     Raises:
-        InputError: If an entry lies outside [0, 1], or a sum differs from 1 by more than 0.001.
+        InputError: If an entry lies outside [0, 1], or a row sum differs from 1 by more than 0.001.
     """
     check_scores(probs, name="probs")
-    low, high = probs.aminmax()  # NaN is its own smallest and largest
+    low, high = probs.aminmax()  # both are NaN if an entry is NaN
     if not (low >= 0 and high <= 1):
         row, column = torch.nonzero(~((probs >= 0) & (probs <= 1)))[0].tolist()
         got = f"{probs[row, column].item():.6g} in row {row}"
@@ -191,7 +193,7 @@ def check_probs(probs: Tensor) -> Tensor:
     if float(off.max()) > ROUNDED_SUM:
         row = int(off.argmax())
         remedy = (
-            "use from_logits (of a file: kind logits) if these are logits, MultiLabel (or --multilabel) "
+            "use from_logits (for a file, kind logits) if these are logits, MultiLabel (or --multilabel) "
             "if several labels can be true at once, or divide each row by its sum"
         )
         raise refuse("rows of probs that sum to 1", f"{sums[row].item():.6g} in row {row}", remedy)
@@ -209,25 +211,25 @@ def check_labels(labels: Tensor, *, rows: int, classes: int) -> Tensor:
         remedy = "pass one class index per row"
         if labels.dim() == 2 and labels.shape[1] > 1 and len(labels) == rows:
             remedy = (
-                "pass their argmax(1) if they are one-hot; for several labels per row use MultiLabel, or --multilabel"
+                "pass their argmax(1) if they are one-hot; for several labels per row, use MultiLabel or --multilabel"
             )
         raise refuse(f"labels of shape ({rows},)", f"shape {tuple(labels.shape)}", remedy)
     labels = labels.to(torch.int64)
     if labels.numel() and not all(0 <= int(end) < classes for end in labels.aminmax()):
         row = int(torch.nonzero((labels < 0) | (labels >= classes))[0])
         strange, remedy = int(labels[row]), COUNTED_FROM_0
-        # labels that are only −1 and 1 are two classes; with 0 as well, −1 marks rows to skip
+        # if all labels are −1 or 1, these are two classes; if 0 occurs as well, −1 marks rows to skip
         if strange in MARKS or (strange == -1 and bool((labels == 0).any())):
-            marks = f"if {strange} marks rows to skip, leave them out by ignore_index={strange}"
+            marks = f"if {strange} marks rows to skip, leave them out with ignore_index={strange}"
             remedy = f"count classes from 0, or, {marks}"
         raise refuse(f"labels in [0, {classes})", f"{strange} in row {row}", remedy)
     return labels
 
 
 def check_unit_interval(values: Tensor, *, name: str) -> Tensor:
-    """Return ``values`` (N,), floating and in [0, 1], as float64."""
+    """Return ``values`` (N,) as float64 if they are floating and in [0, 1]."""
     values = check_scores(values, name=name, shape="(N,)", remedy="pass one number per row").to(torch.float64)
-    low, high = values.aminmax()  # NaN is its own smallest and largest
+    low, high = values.aminmax()  # both are NaN if an entry is NaN
     if not (low >= 0 and high <= 1):
         row = int(torch.nonzero(~((values >= 0) & (values <= 1)))[0])
         raise refuse(f"{name} in [0, 1]", f"{values[row].item():.6g} in row {row}", "pass probabilities, not logits")
@@ -254,7 +256,7 @@ def check_number(
     open_low: bool = False,
     open_high: bool = False,
 ) -> float:
-    """Return ``value`` as a float if it is a finite number between ``low`` and ``high`` (ends are included unless open)."""
+    """Return ``value`` as a float if it is a finite number between ``low`` and ``high``, including the ends unless they are open."""
     left, right = "(" if open_low or low == -math.inf else "[", ")" if open_high or high == math.inf else "]"
     expected = f"{name} in {left}{low:g}, {high:g}{right}"
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
@@ -267,7 +269,7 @@ def check_number(
 
 
 def check_count(value: Any, *, name: str, low: int = 1, high: int = (1 << 63) - 1) -> int:
-    """Return ``value`` as int if it is an integer in [``low``, ``high``]."""
+    """Return ``value`` as an int if it is an integer in [``low``, ``high``]."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
         limit = f" and ≤ {high}" if high < (1 << 63) - 1 else ""
         raise refuse(f"{name} as an integer ≥ {low}{limit}", shown(value), "choose such a number")
@@ -275,7 +277,7 @@ def check_count(value: Any, *, name: str, low: int = 1, high: int = (1 << 63) - 
 
 
 def check_choice(value: Any, *, name: str, choices: Iterable[T]) -> T:
-    """Return the choice that equals ``value``, or raise an error with the nearest."""
+    """Return the choice that equals ``value``, or raise an error that suggests the nearest one."""
     known = list(choices)
     if isinstance(value, str | int | float | np.integer | np.floating) and value in known:
         return known[known.index(cast(T, value))]
@@ -286,6 +288,6 @@ def check_choice(value: Any, *, name: str, choices: Iterable[T]) -> T:
 
 
 def check_same_weights(one: bool, other: bool) -> None:
-    """Raise an error if sums of weighted rows are added to sums of unweighted rows."""
+    """Raise an error if sums over weighted rows would be added to sums over unweighted rows."""
     if one != other:
         raise InputError("weights in all parts or in none", "both", "give all parts weights")

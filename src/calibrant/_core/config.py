@@ -1,4 +1,4 @@
-"""Converts objects to plain JSON or TOML data and back, by their constructors' signatures.
+"""Converts objects to plain JSON or TOML data and back, based on the signatures of their constructors.
 
 The only requirement is that a class keeps each constructor argument as an attribute of the same name.
 """
@@ -24,9 +24,10 @@ T = TypeVar("T")
 
 
 def parameters_of(cls: Any) -> dict[str, inspect.Parameter]:
-    """Return the constructor's parameters by name, with ``**options`` replaced by the options that it stands for.
+    """Return the constructor parameters by name, with ``**options`` replaced by the individual options.
 
-    For ``**options: Unpack[Options]`` these are the entries of ``Options``; without a type, the keyword arguments of the bases.
+    For ``**options: Unpack[Options]``, the options are the entries of ``Options``; without an annotation, they are the keyword
+    arguments of the base classes.
     """
     parameters = {}
     for name, parameter in inspect.signature(cls).parameters.items():
@@ -42,7 +43,7 @@ def parameters_of(cls: Any) -> dict[str, inspect.Parameter]:
 
 
 def arguments_of(thing: object) -> dict[str, Any]:
-    """Return the constructor arguments of ``thing`` by name, from its attributes; ``*stages`` is one entry, ``stages``.
+    """Return the constructor arguments of ``thing`` by name, read from its attributes; ``*stages`` becomes one entry, ``stages``.
 
     Examples:
         >>> from calibrant.binning import EqualWidth
@@ -70,7 +71,7 @@ def to_plain(value: Any) -> Any:
     """Return ``value`` as JSON data; a dataclass or module becomes ``{"type": name, argument: value …}``.
 
     Raises:
-        InputError: If it contains anything except numbers, strings, lists and mappings of them.
+        InputError: If ``value`` contains anything that cannot be written as numbers, strings, lists and mappings.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -82,14 +83,14 @@ def to_plain(value: Any) -> Any:
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, nn.Module) or _is_record(value):
         return {"type": type(value).__name__, **config_of(value)}
-    raise InputError("a configuration of plain values", f"{type(value).__name__}", "use numbers and strings")
+    raise InputError("a configuration with plain values", f"{type(value).__name__}", "use numbers and strings")
 
 
 def shown(thing: object, *, defaults: bool = True) -> str:
-    """Return the arguments of ``thing`` for its repr, without those that are None or modules.
+    """Return the arguments of ``thing`` as text for its repr, without those that are None or modules.
 
     Args:
-        thing: Any object; arguments that it does not keep are left out.
+        thing: Any object; arguments that are not kept as attributes are left out.
         defaults: Whether to include arguments that have their default value.
 
     Examples:
@@ -107,7 +108,7 @@ def shown(thing: object, *, defaults: bool = True) -> str:
 
 
 def renewed(thing: T) -> T:
-    """Return a new object of the class of ``thing`` with the same arguments; modules among them are new objects as well.
+    """Return a new object of the same class as ``thing``, with the same arguments; modules among these are made anew as well.
 
     Examples:
         >>> from calibrant.binning import EqualWidth
@@ -126,16 +127,16 @@ def renewed(thing: T) -> T:
 def build(
     table: Mapping[str, Any], *, families: Sequence[ModuleType], classes: Sequence[type] = (), importable: bool = False
 ) -> Any:
-    """Return the object that a ``{"type": name, argument: value …}`` table describes; tables among its arguments too.
+    """Return the object that a ``{"type": name, argument: value …}`` table describes, including tables among its arguments.
 
     Args:
-        table: As ``to_plain`` makes it, or as it stands in a TOML file.
+        table: The table, as ``to_plain`` returns it or as read from a TOML file.
         families: The modules in whose ``__all__`` names are looked up, in order.
-        classes: Further classes, known by their names.
-        importable: Whether ``"module:Class"`` is imported: only for files that are the user's own code.
+        classes: Further classes, which are found by their names.
+        importable: Whether to import ``"module:Class"``, which is safe only for the user's own files.
 
     Raises:
-        InputError: If a name is unknown or the arguments do not fit.
+        InputError: If a name is unknown or the arguments are not those of the class.
 
     Examples:
         >>> from calibrant import binning
@@ -162,7 +163,7 @@ def build(
 def find_class(
     name: Any, *, families: Sequence[ModuleType], classes: Sequence[type] = (), importable: bool = False
 ) -> Any:
-    """Return the class called ``name``; arguments as for ``build``.
+    """Return the class called ``name``. The other arguments are those of ``build``.
 
     Examples:
         >>> from calibrant import binning
@@ -182,26 +183,26 @@ def find_class(
 
 
 def imported(name: str) -> Any:
-    """Return what ``"module:attribute"`` names; modules of the current folder are found as well.
+    """Return the object that ``"module:attribute"`` names; modules in the current folder are found as well.
 
     Raises:
-        InputError: If it cannot be imported.
+        InputError: If the object cannot be imported.
 
     Examples:
         >>> imported("math:pi")
         3.141592653589793
     """
     module, _, attribute = name.partition(":")
-    if os.getcwd() not in sys.path:  # the installed command starts without it
+    if os.getcwd() not in sys.path:  # the installed command starts without the current folder
         sys.path.append(os.getcwd())
     try:
         return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, TypeError, ValueError) as error:  # TypeError: a module relative to none
+    except (ImportError, AttributeError, TypeError, ValueError) as error:  # TypeError: a relative import
         raise InputError(f"{name!r} to be importable", f"{error}", "check the name") from error
 
 
 def own_version() -> str:
-    """Return Calibrant's version; the package itself stands above this module, so that it is not imported here.
+    """Return Calibrant's version. The package is not imported here, because it imports this module.
 
     Examples:
         >>> own_version().count(".")
@@ -211,9 +212,9 @@ def own_version() -> str:
 
 
 def json_data(value: Any) -> Any:
-    """Return a record, or what it holds, as JSON data: fields by name, arrays as lists, and None for a number that JSON cannot hold.
+    """Return a record or its contents as JSON data: fields by name, arrays as lists, and None for infinite numbers and NaN.
 
-    Unlike ``to_plain`` it is for results: nothing is made of it again, so that no type is written.
+    Unlike ``to_plain``, this function is for results, which are not converted back, so no type is written.
 
     Examples:
         >>> json_data({"low": float("-inf"), "counts": torch.tensor([1, 2])})

@@ -1,4 +1,4 @@
-"""Small numerics that several families share: logarithms of differences, ranks, softmax, and rows in chunks."""
+"""Small numerical functions that several families share, for ranks, sorting, the softmax, and chunks of rows."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -10,21 +10,24 @@ import torch
 from torch import Tensor, nn
 
 CHUNK_BYTES = 1 << 20  # a block of this size stays in the second-level cache of one core
-_VECTOR = 16  # float32 numbers in the widest register of a processor
-DEVICE_CHUNK_BYTES = 1 << 28  # an accelerator wants few large kernels
-# a logarithm below which exp is exactly 0: a little less than that of the smallest subnormal number
+_VECTOR = 16  # number of float32 entries in the widest register of a processor
+DEVICE_CHUNK_BYTES = 1 << 28  # an accelerator is fastest with a few large kernels
+# logarithms below which exp is exactly 0, a little less than the logarithm of the smallest subnormal number
 LOG_OF_UNDERFLOW = {
     dtype: math.log(torch.finfo(dtype).tiny) + math.log(torch.finfo(dtype).eps) - 1
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 }
-# Returns whether torch.func differentiates or batches a tensor, so that only plain operations may be used
+# Returns whether torch.func is differentiating or batching a tensor, in which case only plain operations may be used
 is_transformed = torch._C._functorch.is_functorch_wrapped_tensor
 
 R = TypeVar("R")
 
 
 def add_records(one: R, other: R, **others: Any) -> R:
-    """Return the dataclass whose fields are the sums of both's, None where either has none, but for those that ``others`` gives."""
+    """Return a dataclass whose fields are the sums of the fields of ``one`` and ``other``.
+
+    A field is None if it is None in either. The fields in ``others`` are set to the values given there.
+    """
     sums = {}
     for field in fields(one):  # type: ignore[arg-type]
         if field.name not in others:
@@ -34,9 +37,9 @@ def add_records(one: R, other: R, **others: Any) -> R:
 
 
 def rank_in(places: Tensor, values: Tensor, *, right: bool = False) -> Tensor:
-    """Return how many of the ascending ``places`` (…, P) lie below ``values`` (…, N), or with ``right`` not above them.
+    """Return how many of the ascending ``places`` (…, P) lie below each of ``values`` (…, N); with ``right``, not above it.
 
-    As ``torch.searchsorted``, but a traced graph holds comparisons, since ONNX has no such search.
+    This is ``torch.searchsorted``, except that a traced graph uses comparisons, because ONNX has no such search.
 
     Examples:
         >>> rank_in(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.5, 2.0])).tolist()
@@ -49,9 +52,9 @@ def rank_in(places: Tensor, values: Tensor, *, right: bool = False) -> Tensor:
 
 
 def sort_down(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return each row of ``rows`` (N, K) from its largest value on, and their columns; of equal values the first column first.
+    """Return each row of ``rows`` (N, K) in descending order, and the columns of its entries; equal entries keep their order.
 
-    A traced graph holds the K largest: ONNX has no stable sort, and its ``TopK`` takes the first of equal values.
+    A traced graph uses the K largest entries, because ONNX has no stable sort, and its ``TopK`` keeps the order of equal entries.
 
     Examples:
         >>> sort_down(torch.tensor([[1.0, 2.0, 2.0]]))[1].tolist()
@@ -65,7 +68,7 @@ def sort_down(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def softmax_into(out: Tensor, logits: Tensor) -> Tensor:
-    """Write the softmax of each row of ``logits`` (N, K) into ``out`` (N, K), not the same memory, and return it.
+    """Write the softmax of each row of ``logits`` (N, K) into ``out`` (N, K), which must not share its memory, and return it.
 
     Examples:
         >>> softmax_into(torch.empty(1, 2), torch.tensor([[0.0, 0.0]]))
@@ -73,28 +76,30 @@ def softmax_into(out: Tensor, logits: Tensor) -> Tensor:
     """
     if logits.shape[1] >= _VECTOR or logits.device.type != "cpu":
         return torch.softmax(logits, dim=1, out=out)
-    # rows shorter than a vector register torch takes number by number, at ten times the cost
+    # torch processes rows shorter than a vector register entry by entry, which takes ten times as long
     torch.sub(logits, logits.amax(dim=1, keepdim=True), out=out).exp_()
     return out.div_(out.sum(dim=1, keepdim=True))
 
 
 def row_chunks(rows: int, columns: int, *, itemsize: int = 8, device: torch.device | None = None) -> Iterator[slice]:
-    """Return slices over ``rows`` whose blocks of ``columns`` items take about 1 MiB each."""
+    """Return slices over ``rows`` rows, so that a block with ``columns`` columns takes about 1 MiB, or 256 MiB on an accelerator."""
     block = CHUNK_BYTES if device is None or device.type == "cpu" else DEVICE_CHUNK_BYTES
     return slices(rows, max(1, block // max(1, columns * itemsize)))
 
 
 def slices(rows: int, step: int) -> Iterator[slice]:
-    """Return slices of ``step`` rows each, the last of those that are left."""
+    """Return slices of ``step`` rows each; the last slice has the remaining rows."""
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 
 def in_row_chunks(function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-    """Return ``function(rows)`` for rows (N, K) on a CPU, in chunks whose temporaries stay in the cache; else whole, as where traced.
+    """Return ``function(rows)``, computed on a CPU in chunks whose temporary arrays stay in the cache.
+
+    On other devices, in traced graphs and if gradients are needed, the function is called once with all rows.
 
     Args:
-        function: Of some rows, (n, K) to (n, …); each of its rows depends on that row alone.
-        rows: (N, K).
+        function: A function from rows (n, K) to (n, …) that treats each row independently.
+        rows: The rows (N, K).
 
     Examples:
         >>> in_row_chunks(torch.exp, torch.zeros(2, 2))
@@ -107,7 +112,8 @@ def in_row_chunks(function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
         return function(rows)
     first, *others = row_chunks(*rows.shape)
     answer = function(rows[first])
-    found = answer.new_empty((len(rows), *answer.shape[1:]))  # filled in place: joined parts would be held twice
+    # filled in place, because joining parts would need twice the memory
+    found = answer.new_empty((len(rows), *answer.shape[1:]))
     found[first] = answer
     for some in others:
         found[some] = function(rows[some])
@@ -115,11 +121,12 @@ def in_row_chunks(function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
 
 
 def apply_in_precision(module: nn.Module, apply: Callable[[], Any], *, but: str = "") -> None:
-    """Call ``apply``, as half() and the like do, and give buffers back the dtype that it took from them, where they now are.
+    """Call ``apply``, which moves and converts a module, and then restore the dtype of its buffers on their new device.
 
     Args:
-        module: Whose buffers keep what was learned; that called ``but`` is for the model around it.
-        apply: Moves and converts the module.
+        module: A module whose buffers hold learned state.
+        apply: The conversion, as in half().
+        but: The name of a buffer that is converted like the surrounding model.
     """
     kept = {name: buffer for name, buffer in module._buffers.items() if buffer is not None and name != but}
     apply()
@@ -130,8 +137,8 @@ def apply_in_precision(module: nn.Module, apply: Callable[[], Any], *, but: str 
 
 
 def computing_on(device: torch.device) -> AbstractContextManager[object]:
-    """Return a context in which a default device that somebody has set does not matter: new tensors are made on ``device``.
+    """Return a context in which new tensors are created on ``device``, whatever the default device is.
 
-    Where none is set, nothing is entered, because every operation takes longer inside of such a context.
+    If no other default device is set, the context does nothing, because every operation takes longer inside a device context.
     """
     return nullcontext() if torch.get_default_device().type in ("cpu", device.type) else device

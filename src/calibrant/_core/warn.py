@@ -1,4 +1,4 @@
-"""What a computation says: warnings at the line of the user's program, however deep they arise, and how far it has come."""
+"""Messages from computations: warnings that point to a line in the user's program, and reports of progress."""
 
 import sys
 import warnings
@@ -7,28 +7,28 @@ from contextvars import ContextVar
 from types import FrameType
 
 _INSIDE = ("calibrant", "torch")
-# Takes a line of progress of a long computation, which the command line shows; None shows nothing.
+# Receives the progress of a long computation as lines of text, which the command line shows; None shows nothing.
 PROGRESS: ContextVar[Callable[[str], None] | None] = ContextVar("PROGRESS", default=None)
 
 
 def report_progress(line: str) -> None:
-    """Pass ``line`` to whoever listens."""
+    """Pass ``line`` to the listener, if there is one."""
     if (listener := PROGRESS.get()) is not None:
         listener(line)
 
 
 def warn_user(message: str, category: type[Warning]) -> None:
-    """Warn at the nearest caller outside this package, and outside PyTorch where PyTorch calls us (a module's forward).
+    """Warn at the nearest caller outside this package, and outside PyTorch if PyTorch calls us (as in a module's forward).
 
     Args:
-        message: Expected, got, remedy.
-        category: Which warning.
+        message: One sentence with what was expected, what was got, and what to do.
+        category: The class of the warning.
     """
     warnings.warn(message, category, stacklevel=_level_outside(sys._getframe(1)))
 
 
 def _level_outside(frame: FrameType | None) -> int:
-    """Return the stack level, counted from ``warn_user``, of the first frame that is neither ours nor PyTorch's."""
+    """Return the stack level, counted from ``warn_user``, of the first frame that is neither in this package nor in PyTorch."""
     level = last = 2
     while frame is not None:
         package = str(frame.f_globals.get("__name__", "")).split(".")[
@@ -38,4 +38,4 @@ def _level_outside(frame: FrameType | None) -> int:
             return level
         last = level if package == "calibrant" else last
         frame, level = frame.f_back, level + 1
-    return last  # nobody outside: a worker process runs us
+    return last  # there is no caller outside, as in a worker process

@@ -1,7 +1,7 @@
-"""Sums over rows of logits and in bins, always float64: the numbers that metrics, temperatures and losses are made of.
+"""Sums over rows of logits and over bins, from which metrics, temperatures and losses are computed.
 
-Each function runs in compiled loops where that is faster: Numba on the CPU (``loops``), Triton on CUDA (``cuda``). PyTorch is the
-reference for both, and what runs without them. Results do not depend on the number of threads.
+Each function uses compiled loops if these are faster: Numba on the CPU (``loops``), and Triton on CUDA (``cuda``). The PyTorch code
+is the reference for both, and runs if they are not available. Results do not depend on the number of threads.
 """
 
 import importlib.util
@@ -19,19 +19,19 @@ from torch.nn import functional as F
 
 from calibrant._core.numerics import row_chunks
 
-LEAST = 1 << 17  # array elements below which PyTorch takes under a millisecond, and no loop is compiled
-SEGMENT = 1 << 19  # array elements of a partial sum
-TIE = 1e-12  # probabilities this close count as equal: the log and exp in a calibrator change them by less
-# a probability this little above an edge of equal-width bins lies on it: in float32 .6 is .60000002
+LEAST = 1 << 17  # with fewer array elements, PyTorch takes less than a millisecond, and no loop is compiled
+SEGMENT = 1 << 19  # number of array elements per partial sum
+TIE = 1e-12  # probabilities that differ by less count as equal, because log and exp in a calibrator can change them by as much
+# a probability that exceeds an edge of equal-width bins by no more than this counts as on the edge: in float32, .6 is .60000002
 EDGE = 2.0**-24
 
 
 class RowStatistics(NamedTuple):
-    """Statistics of each row's probabilities: (N,) tensors, of float64 but for the decision.
+    """Statistics of each row's probabilities, as tensors (N,), float64 except for the decision.
 
     Args:
         confidence: The largest probability.
-        decision: int64, the first class that has it.
+        decision: The first class with the largest probability, int64.
         nll: −log p of the label.
         brier: Σ (p_k − y_k)².
     """
@@ -43,11 +43,11 @@ class RowStatistics(NamedTuple):
 
 
 def row_statistics(logits: Tensor, labels: Tensor) -> RowStatistics:
-    """Return the statistics of rows of ``logits`` (N, K) and ``labels`` (N,) int64 in [0, K)."""
+    """Return the statistics of the rows of ``logits`` (N, K) with ``labels`` (N,), int64 in [0, K)."""
     rows = logits.shape[0]
     if (loops := _loops_for(logits)) is not None:
         y = labels.contiguous().numpy()
-        # NumPy's large arrays are cheaper to touch than PyTorch's
+        # large NumPy arrays take less time to allocate and fill than PyTorch's
         out = [np.empty(rows, kind) for kind in (np.float64, np.int64, np.float64, np.float64)]
         run = lambda part: loops.row_statistics(_array(logits[part]), y[part], *(one[part] for one in out))  # noqa: E731
         _in_segments(run, rows, logits.shape[1])
@@ -58,7 +58,7 @@ def row_statistics(logits: Tensor, labels: Tensor) -> RowStatistics:
         top, decision = z.max(dim=1)
         gap = top - z.gather(1, own)[:, 0]
         e = (z - top[:, None]).exp_().scatter_(1, decision[:, None], 0.0)
-        others = e.sum(dim=1)  # without the largest term, so that its digits are kept
+        others = e.sum(dim=1)  # without the largest term, so that no digits are lost
         total = 1 + others
         missed = torch.where(decision == own[:, 0], others.square(), total.square() - 2 * (-gap).exp() * total + 1)
         found.append((1 / total, decision, gap + others.log1p(), (missed + e.square_().sum(dim=1)) / total.square()))
@@ -66,12 +66,12 @@ def row_statistics(logits: Tensor, labels: Tensor) -> RowStatistics:
 
 
 def temperature_moments(logits: Tensor, labels: Tensor, weights: Tensor | None, beta: float) -> Tensor:
-    """Return Σ w E[d], Σ w Var[d] and Σ w d_label (3,) float64 on the CPU, d = z − max z, moments under softmax(βz).
+    """Return Σ w E[d], Σ w Var[d] and Σ w d_label (3,), float64 on the CPU, for d = z − max z with moments under softmax(βz).
 
     Args:
-        logits: (N, K); −inf excludes a class, but not a label's.
-        labels: (N,) int64 in [0, K).
-        weights: (N,) float64, or None for 1 each.
+        logits: Logits (N, K); −inf excludes a class, which must not be the label.
+        labels: Labels (N,), int64 in [0, K).
+        weights: Row weights (N,), float64; None for 1 each.
         beta: β > 0.
     """
     if (loops := _loops_for(logits)) is not None:
@@ -82,7 +82,7 @@ def temperature_moments(logits: Tensor, labels: Tensor, weights: Tensor | None, 
     for part in row_chunks(*logits.shape, device=logits.device):
         z = logits[part].double()
         gap = z - z.amax(dim=1, keepdim=True)
-        d = gap.clamp_min(-1e30)  # e is 0 there, and 0 · ∞ is not
+        d = gap.clamp_min(-1e30)  # there p is 0, and 0 · ∞ would be NaN
         p = torch.softmax(beta * d, dim=1)
         mean = (p * d).sum(dim=1)
         each = torch.stack([mean, (p * d.square()).sum(dim=1) - mean.square(), gap.gather(1, labels[part, None])[:, 0]])
@@ -91,7 +91,7 @@ def temperature_moments(logits: Tensor, labels: Tensor, weights: Tensor | None, 
 
 
 def top_bins(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
-    """Return what ``pair_bins`` does, (5, B), of each row's largest probability and of whether the label is its first class."""
+    """Return the sums of ``pair_bins`` (5, B) for each row's largest probability and for whether the decision is the label."""
     if (loops := _loops_for(logits)) is None:
         found = row_statistics(logits, labels)
         return pair_bins(found.confidence, found.decision == labels, bins)
@@ -101,7 +101,13 @@ def top_bins(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
 
 
 def pair_bins(p: Tensor, y: Tensor, bins: int) -> Tensor:
-    """Return rows, Σp, Σy, Σp² and Σpy (5, B) float64 of ``p`` (N,) and ``y`` (N,), 0 or 1, in ``bins`` bins (lo, hi] of equal width."""
+    """Return the number of rows, Σp, Σy, Σp² and Σpy (5, B), float64, in ``bins`` bins (lo, hi] of equal width.
+
+    Args:
+        p: Probabilities (N,).
+        y: Outcomes (N,), 0 or 1.
+        bins: Number B of bins.
+    """
     if (loops := _loops_for(p)) is None:
         p, y = p.double(), y.double()
         index, columns = bin_of(p, bins), (torch.ones_like(p), p, y, p * p, p * y)
@@ -112,12 +118,12 @@ def pair_bins(p: Tensor, y: Tensor, bins: int) -> Tensor:
 
 
 def class_bins(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
-    """Return what ``pair_bins`` does, (5, K · B), of each class's probability and event, class by class."""
+    """Return the sums of ``pair_bins`` (5, K · B) for each class's probability and whether it is the label, class by class."""
     rows, classes = logits.shape
     if (loops := _loops_for(logits)) is not None:
         y = labels.contiguous().numpy()
         run = lambda part: loops.class_bins(_array(logits[part]), y[part], bins)  # noqa: E731
-        tables = max(1, (1 << 20) // (classes * bins))  # partial ones that are held at a time
+        tables = max(1, (1 << 20) // (classes * bins))  # number of partial tables in memory at a time
         sums: Any = sum(_in_segments(run, rows, classes, rows_at_least=-(-rows // tables)))
         return torch.from_numpy(np.ascontiguousarray(sums.reshape(-1, 5).T))
     table = torch.zeros(5, classes * bins, dtype=torch.float64, device=logits.device)
@@ -132,16 +138,16 @@ def class_bins(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
 
 
 def bin_of(p: Tensor, bins: int) -> Tensor:
-    """Return the bin (lo, hi] of equal width, int64, of each probability; 0 lies in the first."""
+    """Return the equal-width bin (lo, hi] of each probability, int64; 0 belongs to the first bin."""
     return ((p.double() - EDGE) * bins).ceil_().sub_(1).clamp_(0, bins - 1).long()
 
 
 def row_nll(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return −log p (N,) of the label, differentiable, in float32 or in the logits' wider dtype.
+    """Return −log p of the label (N,), differentiable, in float32 or, if the logits have a wider dtype, in that dtype.
 
     Args:
-        logits: (N, K).
-        labels: (N,) in [0, K).
+        logits: Logits (N, K).
+        labels: Labels (N,) in [0, K).
     """
     if is_large(logits):
         from calibrant._kernel import cuda
@@ -151,13 +157,13 @@ def row_nll(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def one_thread_if_small(entries: int) -> AbstractContextManager[None]:
-    """Return ``threads`` of one for a task over few array elements, which several threads only slow down."""
+    """Return a context with one PyTorch thread if a task has few array elements, because more threads would slow it down."""
     return threads(1 if entries < 1 << 18 else torch.get_num_threads())
 
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Run the block with so many PyTorch threads, and restore the setting afterwards."""
+    """Run the block with ``count`` PyTorch threads, and restore the setting afterwards."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -167,7 +173,7 @@ def threads(count: int) -> Iterator[None]:
 
 
 def is_large(logits: Tensor) -> bool:
-    """Return whether Triton's cross-entropy is faster than PyTorch's on these logits, and can run."""
+    """Return whether the Triton cross-entropy can run on these logits and is faster than PyTorch's."""
     many = logits.is_cuda and logits.numel() >= 1 << 22 and logits.shape[1] >= 1024
     eager = logits.dtype != torch.float64 and not torch.compiler.is_compiling()
     return many and eager and importlib.util.find_spec("triton") is not None
@@ -177,13 +183,13 @@ def is_large(logits: Tensor) -> bool:
 def _loops() -> ModuleType | None:
     try:
         from calibrant._kernel import loops
-    except ImportError:  # Numba is not installed, or not for this NumPy
+    except ImportError:  # Numba is not installed, or does not support this NumPy version
         return None
     return loops
 
 
 def _loops_for(values: Tensor) -> Any:
-    """Return the module of compiled loops for a large floating CPU tensor, used eagerly without gradient; else None."""
+    """Return the module of compiled loops if ``values`` is a large floating CPU tensor in eager mode without gradient, else None."""
     plain = values.device.type == "cpu" and type(values) is Tensor and values.is_floating_point()
     eager = not values.requires_grad and not torch.compiler.is_compiling()
     return _loops() if values.numel() >= LEAST and plain and eager else None
@@ -194,7 +200,7 @@ def _array(logits: Tensor) -> Any:
 
 
 def _in_segments(run: Callable[[slice], Any], rows: int, classes: int, *, rows_at_least: int = 1) -> list[Any]:
-    """Return ``run(part)`` of consecutive parts of the rows, in threads; the parts do not depend on the threads' number."""
+    """Return ``run(part)`` for consecutive parts of the rows, in several threads; the parts do not depend on the thread count."""
     step = max(1, SEGMENT // classes, rows_at_least)
     parts = [slice(start, min(rows, start + step)) for start in range(0, rows, step)]
     workers = min(torch.get_num_threads(), len(parts))
@@ -205,6 +211,6 @@ def _in_segments(run: Callable[[slice], Any], rows: int, classes: int, *, rows_a
 
 
 def _table_of_pairs(sums: Any, bins: int) -> Tensor:
-    """Return what ``pair_bins`` does from rows, Σp and Σp² of the copies and the outcomes 0 and 1."""
+    """Return the sums of ``pair_bins``, given the number of rows, Σp and Σp² for each copy and for the outcomes 0 and 1."""
     (n0, p0, s0), (n1, p1, s1) = sums.reshape(-1, 2, bins, 3).sum(axis=0).transpose(0, 2, 1)
     return torch.from_numpy(np.stack([n0 + n1, p0 + p1, n1, s0 + s1, p1]))

@@ -1,9 +1,9 @@
-"""Triton kernels for CUDA: the cross-entropy of the losses, and its gradient.
+"""Triton kernels for CUDA that compute the cross-entropy for the losses, and its gradient.
 
-They read the logits twice and write the gradient once: eager PyTorch moves about six matrices of the size of the
-logits and saves one for the backward pass, these move three and save two numbers per row.
-Loop lengths are compile-time constants, which the compiler can use, and which the interpreter of older Triton releases needs with
-newer NumPy. The kernels are defined inside a function because Triton is imported only where it is used.
+The kernels read the logits twice and write the gradient once. Eager PyTorch moves about six matrices of the size of the logits and
+saves one for the backward pass, whereas the kernels move three and save two numbers per row.
+Loop lengths are compile-time constants, which help the compiler, and which the interpreter of older Triton releases requires with
+newer NumPy versions. The kernels are defined inside a function because Triton is imported only if it is used.
 """
 
 from functools import cache
@@ -17,21 +17,21 @@ from torch.nn import functional as F
 triton: Any
 tl: Any
 
-_BLOCK = 4096  # classes in one step of a loss
-_LONG_ROW = 1 << 16  # classes from which twice the block size and warps keep more loads in flight
-_LOWEST = -3e38  # stands for −∞ where a difference to it must not be NaN
+_BLOCK = 4096  # number of classes per step of a loss
+_LONG_ROW = 1 << 16  # from this number of classes on, twice the block size and warps keep more loads in flight
+_LOWEST = -3e38  # replaces −∞, so that differences to it are not NaN
 
 
 def row_nll(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return −log p_y (N,) float32 of ``logits`` (N, K) in float32 or below and ``labels`` (N,) in [0, K)."""
-    # as PyTorch's own kernel does: without waiting for the device, and before an address is made of a label
+    """Return −log p_y (N,), float32, for ``logits`` (N, K) in float32 or narrower and ``labels`` (N,) in [0, K)."""
+    # as in PyTorch's own kernel, without waiting for the device, and before a label is used as an address
     torch._assert_async(((labels >= 0) & (labels < logits.shape[1])).all(), "expected labels in [0, K)")
     nll: Tensor = _RowNLL.apply(logits, labels)[0]
     return nll
 
 
 class _RowNLL(torch.autograd.Function):
-    """(nll, log Σ exp) of each row; the second is saved so that the backward pass need not recompute it."""
+    """The nll and log Σ exp of each row; the latter is saved so that the backward pass need not recompute it."""
 
     @staticmethod
     def forward(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -67,7 +67,7 @@ class _RowNLL(torch.autograd.Function):
 
 
 def _classes_and_warps(classes: int) -> tuple[int, int]:
-    """Return the classes that one step handles, a power of 2, and the warps that share them: 16 classes a thread."""
+    """Return the number of classes per step, a power of 2, and of the warps that share them, with 16 classes per thread."""
     block = min(2 * _BLOCK if classes >= _LONG_ROW else _BLOCK, 1 << (classes - 1).bit_length())
     return block, min(16, max(4, block // 512))
 
@@ -83,7 +83,7 @@ def _kernels() -> SimpleNamespace:
         row = tl.program_id(0).to(tl.int64)
         start = logits + row * stride
         lane = tl.arange(0, BLOCK)
-        # Each lane keeps its own running maximum and sum, with one exponential per logit; lanes are reduced once, at the end.
+        # Each lane keeps its own running maximum and sum, with one exponential per logit. Lanes are combined once, at the end.
         top = tl.full((BLOCK,), LOWEST, tl.float32)
         mass = tl.zeros((BLOCK,), tl.float32)
         for first in range(0, CLASSES, BLOCK):

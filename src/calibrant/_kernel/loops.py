@@ -1,8 +1,8 @@
-"""The CPU's compiled loops. Only ``calibrant._kernel`` imports this file, where Numba runs.
+"""Compiled loops for the CPU. Only ``calibrant._kernel`` imports this file, and only if Numba is available.
 
-Rows of few classes are slow in array libraries, because a sum over ten classes runs number by number. Here ``LANES`` rows are
-laid out class by class, so that every inner loop runs over rows and becomes vector code; a row of many classes is one inner
-loop. Sums in bins are added in ``COPIES`` tables by turns: neighbouring rows mostly share a bin, and would wait for each other.
+Rows with few classes are slow in array libraries, because a sum over ten classes runs entry by entry. Here, ``LANES`` rows are laid
+out class by class, so that every inner loop runs over rows and becomes vector code; a row with many classes is one inner loop.
+Sums over bins are added to ``COPIES`` tables in turn, because neighbouring rows often share a bin and would wait for each other.
 """
 
 from collections.abc import Callable
@@ -12,12 +12,13 @@ import numpy as np
 from numba import njit
 
 LANES = 64
-WIDE = 24  # classes from which a row is an inner loop of its own
-WIDE_TABLES = 64  # the same where bins of all classes are filled
+WIDE = 24  # from this number of classes on, a row is an inner loop of its own
+WIDE_TABLES = 64  # likewise, if the bins of all classes are filled
 COPIES = 4
-EDGE = 2.0**-24  # a probability this little above an edge lies on it, as .6 does in float32: .60000002
+EDGE = 2.0**-24  # a probability that exceeds an edge by no more than this counts as on it: in float32, .6 is .60000002
 
-f64, i32, i64, u64 = np.float64, np.int32, np.int64, np.uintp  # unsigned indices are not checked for being negative
+# unsigned indices, because signed ones are tested for < 0
+f64, i32, i64, u64 = np.float64, np.int32, np.int64, np.uintp
 
 
 def _compiled(*fastmath: str) -> Callable[[Callable[..., Any]], Any]:
@@ -25,7 +26,7 @@ def _compiled(*fastmath: str) -> Callable[[Callable[..., Any]], Any]:
         options: dict[str, Any] = {"nogil": True, "fastmath": set(fastmath), "error_model": "numpy"}
         try:
             return njit(function, cache=True, **options)
-        except RuntimeError:  # no folder for the cache can be written
+        except RuntimeError:  # there is no writable folder for the cache
             return njit(function, **options)
 
     return compile_on_first_call
@@ -47,7 +48,7 @@ _ROOT_HALF = f64(0.7071067811865476).view(i64)
 
 @_exact
 def exponential(x):  # type: ignore[no-untyped-def]
-    """Return eˣ = 2ⁿ 2^f for x ≤ 0, with |f| ≤ ½; below −708, where results are no normal numbers, e⁻⁷⁰⁸ = 3e-308."""
+    """Return eˣ = 2ⁿ 2^f for x ≤ 0, with |f| ≤ ½. Below −708, where eˣ is not a normal number, return e⁻⁷⁰⁸ = 3e-308."""
     x = x if x > -708.0 else -708.0
     t = f64(x * _LOG2E + _ROUND)
     f = x * _LOG2E - f64(t - _ROUND)
@@ -60,7 +61,7 @@ def exponential(x):  # type: ignore[no-untyped-def]
 
 @_exact
 def log1p(x):  # type: ignore[no-untyped-def]
-    """Return log(1 + x) = n log 2 + 2 atanh((m − 1) / (m + 1)) for x ≥ 0, 1 + x = 2ⁿ m and m in [√½, √2)."""
+    """Return log(1 + x) = n log 2 + 2 atanh((m − 1) / (m + 1)) for x ≥ 0, where 1 + x = 2ⁿ m with m in [√½, √2)."""
     y = f64(1.0 + x)
     n = i64(i64(y.view(i64)) - _ROOT_HALF) >> i64(52)
     m = i64(y.view(i64) - i64(n << i64(52))).view(f64)
@@ -72,15 +73,15 @@ def log1p(x):  # type: ignore[no-untyped-def]
 
 @_loop
 def bin_of(p, bins):  # type: ignore[no-untyped-def]
-    """Return the bin (lo, hi] of equal width."""
+    """Return the equal-width bin (lo, hi] of ``p``."""
     return i32(min(max(np.ceil((p - EDGE) * bins) - 1.0, 0.0), f64(bins - 1)))
 
 
 @_loop
 def _lay_out(flat, first, here, classes, work, top, index):  # type: ignore[no-untyped-def]
-    """Copy ``here`` rows from row ``first`` on into ``work`` (K, LANES); write their largest logits and the first class of each.
+    """Copy ``here`` rows, starting at row ``first``, into ``work`` (K, LANES), and write their largest logits and decisions.
 
-    The last row fills lanes that are left.
+    The remaining lanes are filled with the last row.
     """
     block = flat[first * classes : (first + here) * classes]
     if here == LANES:
@@ -103,7 +104,7 @@ def _lay_out(flat, first, here, classes, work, top, index):  # type: ignore[no-u
 
 @_loop
 def _largest_of(row, lanes):  # type: ignore[no-untyped-def]
-    """Return the largest of a row's ``LANES`` running maxima; the compiler does not vectorise a loop with a single maximum."""
+    """Return the largest entry of a row, via ``LANES`` running maxima, because a loop with one maximum is not vectorised."""
     classes = len(row)
     for j in range(LANES):
         lanes[j] = row[min(j, classes - 1)]
@@ -132,14 +133,14 @@ def _first_class(row, largest):  # type: ignore[no-untyped-def]
 
 @_loop
 def row_statistics(logits, labels, confidence, decision, nll, brier):  # type: ignore[no-untyped-def]
-    """Write the largest probability, its first class, −log p of the label and the Brier score of each row of ``logits`` (N, K)."""
+    """Write each row's largest probability, its first class, −log p of the label and the Brier score, for ``logits`` (N, K)."""
     rows, classes = logits.shape
     flat, wide = logits.reshape(-1), classes >= WIDE
     work, top, index = np.empty((classes, LANES), logits.dtype), np.empty(LANES, logits.dtype), np.empty(LANES, i32)
     others, square, gap, hit = np.empty(LANES), np.empty(LANES), np.zeros(LANES), np.zeros(LANES)
     for first in range(0, rows, LANES):
         here = min(LANES, rows - first)
-        # Σ e and Σ e² of all but the largest: in a sum with 1 small numbers have no room
+        # Σ e and Σ e² without the largest entry, because small terms would be lost in a sum with 1
         if wide:
             for j in range(here):
                 row, total, squares = flat[(first + j) * classes : (first + j + 1) * classes], 0.0, 0.0
@@ -177,7 +178,7 @@ def row_statistics(logits, labels, confidence, decision, nll, brier):  # type: i
 
 @_loop
 def temperature_moments(logits, labels, weights, beta):  # type: ignore[no-untyped-def]
-    """Return Σ w E, Σ w Var and Σ w (z_label − max z) (3,): moments of z − max z under softmax(βz); w is 1 if empty."""
+    """Return Σ w E, Σ w Var and Σ w (z_label − max z) (3,), with moments of z − max z under softmax(βz); empty weights mean 1."""
     rows, classes = logits.shape
     flat, wide = logits.reshape(-1), classes >= WIDE
     work, top, index = np.empty((classes, LANES), logits.dtype), np.empty(LANES, logits.dtype), np.empty(LANES, i32)
@@ -190,7 +191,7 @@ def temperature_moments(logits, labels, weights, beta):  # type: ignore[no-untyp
                 row, total, one, two = flat[(first + j) * classes : (first + j + 1) * classes], 0.0, 0.0, 0.0
                 largest = _largest_of(row, work[0])
                 for k in range(classes):
-                    d = max(f64(row[k]) - f64(largest), -1e30)  # e · d is below 1e-277 there, and e · ∞ is not
+                    d = max(f64(row[k]) - f64(largest), -1e30)  # there |e · d| is below 1e-277, and e · ∞ is infinite
                     e = exponential(beta * d)
                     total += e
                     one += e * d
@@ -222,7 +223,7 @@ def temperature_moments(logits, labels, weights, beta):  # type: ignore[no-untyp
 
 @_loop
 def top_bins(logits, labels, bins):  # type: ignore[no-untyped-def]
-    """Return what ``pair_bins`` does, of each row's largest probability and of whether the label is its first class."""
+    """Return the sums of ``pair_bins`` for each row's largest probability and for whether the decision is the label."""
     rows, classes = logits.shape
     flat, wide = logits.reshape(-1), classes >= WIDE
     work, top, index = np.empty((classes, LANES), logits.dtype), np.empty(LANES, logits.dtype), np.empty(LANES, i32)
@@ -247,7 +248,7 @@ def top_bins(logits, labels, bins):  # type: ignore[no-untyped-def]
         for j in range(LANES):
             p[j] = 1.0 / p[j]
             cell[j] = bin_of(p[j], bins)
-        for j in range(here):  # apart, as vector code: every second branch below would be a wrong guess
+        for j in range(here):  # a separate loop, which becomes vector code: a branch below would often be mispredicted
             cell[j] += i32(bins) if i64(index[j]) == labels[first + j] else i32(0)
         for j in range(here):
             at = u64(3) * (u64(j % COPIES) * u64(2 * bins) + u64(cell[j]))
@@ -259,7 +260,7 @@ def top_bins(logits, labels, bins):  # type: ignore[no-untyped-def]
 
 @_loop
 def pair_bins(p, y, bins):  # type: ignore[no-untyped-def]
-    """Return rows, Σp and Σp² of ``p`` (N,) in each bin of equal width (COPIES · 2 · B · 3,): where ``y`` (N,) is 0, and 1."""
+    """Return the number of rows, Σp and Σp² (COPIES · 2 · B · 3,) in each equal-width bin, for ``y`` (N,) = 0 and for ``y`` = 1."""
     sums = np.zeros(COPIES * 6 * bins)
     for i in range(len(p)):
         q = f64(p[i])
@@ -272,7 +273,7 @@ def pair_bins(p, y, bins):  # type: ignore[no-untyped-def]
 
 @_loop
 def class_bins(logits, labels, bins):  # type: ignore[no-untyped-def]
-    """Return rows, Σp, Σy, Σp² and Σpy (K · B · 5,) of each class's probability and event in bins of equal width."""
+    """Return rows, Σp, Σy, Σp² and Σpy (K · B · 5,) in equal-width bins of each class's probability, y being 1 for the label."""
     rows, classes = logits.shape
     flat, wide = logits.reshape(-1), classes >= WIDE_TABLES
     step = 1 if wide else LANES

@@ -1,4 +1,4 @@
-"""Calibrators: methods that are fitted on logits and labels after training, and return calibrated logits."""
+"""Calibrators: post-hoc methods that are fitted on logits and labels after training and return calibrated logits."""
 
 import json
 import os
@@ -63,7 +63,7 @@ __all__ = [
     "VennAbers",
 ]
 
-# Names of these methods in other libraries, which the command line and the scikit-learn adapter accept as well.
+# The names that other libraries use for these methods. The command line and the scikit-learn adapter accept them as well.
 SHORT_NAMES = {
     "auto": "AutoCalibrator",
     "temperature": "TemperatureScaling",
@@ -72,23 +72,24 @@ SHORT_NAMES = {
     "beta": "BetaCalibration",
 }
 
-# Errors by which the contents of a file show that they are no state of a calibrator
+# Errors that are raised if the contents of a file are not the state of a calibrator
 _BROKEN = KeyError, TypeError, ValueError, RuntimeError, RecursionError, IndexError, AttributeError
 
 
 def load(path: str | os.PathLike[str], *, classes: Sequence[type[Calibrator]] = ()) -> Any:
-    """Load a fitted calibrator, which can be a ``MultiLabelCalibrator``.
+    """Load a fitted calibrator or ``MultiLabelCalibrator`` from a file.
 
     Args:
         path: A file written by ``save``.
-        classes: Classes that the file may name in addition to those of ``calibrators.__all__``; no others are constructed.
+        classes: Your own calibrator classes that the file may name, in addition to those in ``calibrators.__all__``. No other
+            class is ever constructed.
 
     Returns:
         The fitted calibrator.
 
     Raises:
         FileFormatError: If the file is damaged or does not contain a calibrator.
-        InputError: If its class is unknown.
+        InputError: If the file names an unknown class.
 
     Examples:
         >>> import torch

@@ -29,33 +29,34 @@ from calibrant.calibrators.base import (
 from calibrant.calibrators.temperature import check_prior, fit_log_temperature
 from calibrant.rows import Batch, MemoryRows, RowSource
 
-# Up to this number of parameters, six Hessians take no longer than thirty gradients of L-BFGS, and reach full precision
+# Up to this number of parameters, six Hessians take no longer than thirty L-BFGS gradients, and they reach full precision
 _NEWTON = 250
-# The search on many rows starts at the optimum of a sample of this size, found with this tolerance, if there are so many parameters
-# that a Hessian of all rows takes much longer than a gradient
+# With many rows, and so many parameters that a Hessian over all rows takes much longer than a gradient, the search starts at the
+# optimum for a sample of this size, found with this tolerance
 _SAMPLE, _ROUGH, _MANY_PARAMETERS = 8192, 1e-3, 64
 _BLOCK_CLASSES = 150  # up to this number of classes, L-BFGS is scaled by one block per class, 28 MB in all
 _TOLERANCE, _ACCEPTED = 3e-9, 1e-5  # for L-BFGS; 1e-5 is a thousandth of the sampling error at 10,000 rows
 _RESTARTS = 4
-# Smallest curvature of a parameter relative to the largest; that of a class far from all rows would otherwise scale by 1 / √0
+# Smallest curvature of a parameter relative to the largest; the parameters of a class far from all rows would otherwise be scaled
+# by 1 / √0
 _LEAST_CURVATURE = 1e-9
-# A ridge, in rows, that fixes what the loss ignores: a constant added to all biases, or the slope of equal logits
+# A ridge, in rows, that determines what the loss does not: a constant added to all biases, or the slope if all logits are equal
 _SETTLES = 1e-6
 
 
 def log_probs_of(logits: Tensor) -> Tensor:
-    """Return log softmax (N, K) of logits in float32 or wider, not below −100."""
+    """Return the log-softmax (N, K) of ``logits`` in float32 or wider, clipped below at −100."""
     return torch.log_softmax(logits, dim=1).clamp_min(LOWEST)
 
 
 def centre_rows(logits: Tensor) -> Tensor:
-    """Return ``logits`` (N, K) in float64 minus each row's maximum, which changes no sum; −inf becomes −100."""
+    """Return ``logits`` (N, K) in float64 minus each row's maximum, which does not change the softmax; −inf becomes −100."""
     x = logits.double()
     return torch.where(torch.isneginf(x), LOWEST, x - x.amax(dim=1, keepdim=True))
 
 
 def logit_squares(batch: Batch) -> Tensor:
-    """Return the weighted sum of the variances of the rows' logits; the root of their mean is the scale of the logits."""
+    """Return the weighted sum of each row's variance over its logits; the root of the mean variance is the scale of the logits."""
     return batch.row_weights @ centre_rows(batch.logits).var(dim=1, correction=0)
 
 
@@ -64,13 +65,13 @@ def logit_squares(batch: Batch) -> Tensor:
 
 @dataclass(frozen=True)
 class AffineRows:
-    """Rows in the form that the fit sums over; classes are the first axis, so that sums over few classes are vectorised.
+    """Rows in the form that the fit sums over, with classes on the first axis so that sums over few classes are vectorised.
 
     Args:
-        inputs: (F, n) float64 inputs φ.
-        labels: (n,) class indices.
-        weight: (n,) float64 weights.
-        offset: (K, n) a constant added to the logits.
+        inputs: The inputs φ (F, n), float64.
+        labels: Class indices (n,).
+        weight: Row weights (n,), float64.
+        offset: Constants (K, n) that are added to the logits.
     """
 
     inputs: Tensor
@@ -79,19 +80,19 @@ class AffineRows:
     offset: Tensor | float = 0.0
 
     def softmax(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return Σ w · log-loss, p (K, n) and w (p − e_y) (K, n) of ``logits`` (K, n)."""
+        """Return Σ w · log-loss, p = softmax(logits) (K, n) and w (p − e_y) (K, n) for ``logits`` (K, n)."""
         log_p = torch.log_softmax(logits, dim=0)
         loss = -(self.weight @ log_p.gather(0, self.labels[None])[0])
         p = log_p.exp_()
         return loss, p, (p * self.weight).scatter_add_(0, self.labels[None], -self.weight[None])
 
 
-# Each structure of a map is a function of the rows and of its parameters θ (P,), which returns the summed log-loss, its gradient (P,)
-# and, if asked for, its curvature: the Hessian (P, P), or diagonal blocks (B, F, F) of it, B · F = P, which scale L-BFGS.
+# Each structure of a map is a function of the rows and of the parameters θ (P,). It returns the summed log-loss, its gradient (P,)
+# and, on request, its curvature: the Hessian (P, P), or its diagonal blocks (B, F, F) with B · F = P, which scale L-BFGS.
 
 
 def diagonal_sums(rows: AffineRows, theta: Tensor, curvature: str) -> tuple[Tensor, ...]:
-    """Return the sums for softmax(a ∘ x + b), θ being a_1, b_1, a_2, b_2 …."""
+    """Return the sums for softmax(a ∘ x + b), where θ is a_1, b_1, a_2, b_2 …."""
     x, (a, b) = rows.inputs, theta.view(-1, 2, 1).unbind(dim=1)
     loss, p, residual = rows.softmax(a * x + b)
     gradient = torch.stack([(residual * x).sum(dim=1), residual.sum(dim=1)], dim=1).view(-1)
@@ -111,7 +112,7 @@ def diagonal_sums(rows: AffineRows, theta: Tensor, curvature: str) -> tuple[Tens
 
 
 def slope_sums(rows: AffineRows, theta: Tensor, curvature: str) -> tuple[Tensor, ...]:
-    """Return the sums for softmax(s · x + b), θ being s, b_1, b_2 …."""
+    """Return the sums for softmax(s · x + b), where θ is s, b_1, b_2 …."""
     x = rows.inputs
     loss, p, residual = rows.softmax(theta[0] * x + theta[1:, None])
     gradient = torch.cat([(residual * x).sum()[None], residual.sum(dim=1)])
@@ -130,10 +131,10 @@ def slope_sums(rows: AffineRows, theta: Tensor, curvature: str) -> tuple[Tensor,
 
 
 def full_sums(rows: AffineRows, theta: Tensor, curvature: str) -> tuple[Tensor, ...]:
-    """Return the sums for softmax(W φ + offset), θ being W (K, F) row by row.
+    """Return the sums for softmax(W φ + offset), where θ is W (K, F) row by row.
 
-    The Hessian's entry for (j, a) and (k, b) is Σ w (p_j δ_jk − p_j p_k) φ_a φ_b. Products of classes and of inputs are symmetric,
-    so each pair is computed once, which takes a quarter of the multiplications.
+    The Hessian's entry for (j, a) and (k, b) is Σ w (p_j δ_jk − p_j p_k) φ_a φ_b. The products of two classes and of two inputs are
+    symmetric, so each pair is computed only once, which takes a quarter of the multiplications.
     """
     phi = rows.inputs
     loss, p, residual = rows.softmax(theta.view(-1, len(phi)) @ phi + rows.offset)
@@ -154,7 +155,7 @@ def full_sums(rows: AffineRows, theta: Tensor, curvature: str) -> tuple[Tensor, 
 
 
 def _products_of_pairs(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the products (F·(F+1)/2, n) of all pairs of rows (F, n), and the index (F, F) of the product of (a, b)."""
+    """Return the products (F·(F+1)/2, n) of all pairs of ``rows`` (F, n), and the index (F, F) of each pair's product."""
     first, second = torch.triu_indices(len(rows), len(rows), device=rows.device)
     index = torch.empty(len(rows), len(rows), dtype=torch.int64, device=rows.device)
     index[first, second] = index[second, first] = torch.arange(len(first), device=rows.device)
@@ -177,12 +178,15 @@ def fit_affine(
     Args:
         rows: A source of ``AffineRows``.
         sums: The structure: ``diagonal_sums``, ``slope_sums`` or ``full_sums``.
-        start: (P,) float64.
-        ridge: (P,) strengths ≥ 0.
-        centre: (P,) the θ to which the ridge shrinks.
-        tilt: (P,) slopes of a linear term.
-        hessian: Whether few parameters are fitted by Newton's method; it does not pay if there are more inputs than classes.
-        tolerance: The search may end when the gradient's largest entry is below this; None for the method's own.
+        start: The starting point (P,), float64.
+        ridge: Ridge strengths (P,) ≥ 0.
+        centre: The point (P,) towards which the ridge shrinks θ.
+        tilt: Slopes (P,) of a linear term.
+        hessian: Whether to use Newton's method if there are few parameters; it does not pay off with more inputs than classes.
+        tolerance: The search may stop when the gradient's largest entry is below this value; None for the solver's default.
+
+    Returns:
+        The minimum and its certificate.
 
     Raises:
         FitError: If there is no finite minimum, or the search did not reach it.
@@ -200,7 +204,7 @@ def fit_affine(
 
     few, many = hessian and len(start) <= _NEWTON, isinstance(rows, MemoryRows) and rows.count >= 4 * _SAMPLE
     if few and many and len(start) >= _MANY_PARAMETERS and bool(ridge.all()):
-        # the Hessian of a sample scales the search on all rows, whose steps then need gradients only
+        # the Hessian for a sample scales the search on all rows, whose steps then need only gradients
         some = partial(with_hessian, rows=rows.map(_thinned, rows.count // _SAMPLE))
         start = newton(some, start, tolerance=_ROUGH, accepted=math.inf).theta
         found = _lbfgs(objective, start, some(start)[2][None], tolerance or _TOLERANCE)
@@ -213,13 +217,14 @@ def fit_affine(
         scale = blocks.diagonal(dim1=1, dim2=2)  # (B, F)
         scale.add_(_LEAST_CURVATURE * scale.max() + 2 * ridge.view_as(scale))
         found = _lbfgs(objective, start, blocks, tolerance or _TOLERANCE)
-    if not bool(ridge.any()) and found.value * rows.mass < math.log(2):  # all rows are correct, so a larger θ is better
+    # if the summed log-loss is below log 2, all rows are correct, and a larger θ is always better
+    if not bool(ridge.any()) and found.value * rows.mass < math.log(2):
         raise no_minimum("parameters that grow without end")
     return found
 
 
 def _thinned(rows: AffineRows, step: int) -> AffineRows:
-    """Return every ``step``-th row, with weights multiplied to represent all rows."""
+    """Return every ``step``-th row, with its weight multiplied by ``step`` so that the sample represents all rows."""
     offset = rows.offset[:, ::step] if isinstance(rows.offset, Tensor) else rows.offset
     return AffineRows(rows.inputs[:, ::step].contiguous(), rows.labels[::step], step * rows.weight[::step], offset)
 
@@ -227,10 +232,10 @@ def _thinned(rows: AffineRows, step: int) -> AffineRows:
 def _lbfgs(
     function: Callable[[Tensor], tuple[Tensor, Tensor]], start: Tensor, blocks: Tensor, tolerance: float
 ) -> Optimum:
-    """Return the minimum (P,) of a smooth convex function from its value and gradient, by SciPy's L-BFGS.
+    """Minimise a smooth convex function with SciPy's L-BFGS, and return its minimum (P,) and the certificate.
 
-    The blocks (B, F, F), B · F = P, approximate the Hessian's diagonal: H ≈ L Lᵀ. The search is over v with x = L⁻ᵀ v, in which the
-    Hessian is L⁻¹ H L⁻ᵀ ≈ I and the gradient is L⁻¹ times the gradient in x.
+    The diagonal blocks (B, F, F) with B · F = P approximate the Hessian: H ≈ L Lᵀ. The search runs in coordinates v with x = L⁻ᵀ v,
+    in which the Hessian is L⁻¹ H L⁻ᵀ ≈ I and the gradient is L⁻¹ times the gradient in x.
     """
     from scipy.optimize import minimize
 
@@ -248,8 +253,8 @@ def _lbfgs(
         return float(value), scaled.view(-1).cpu().numpy()
 
     v, gtol, found = (factor.mT @ start.view(shape)).view(-1).cpu().numpy(), tolerance, Optimum(start, 0.0, math.inf)
-    # SciPy's stopping rule uses the gradient in v, but the certificate is the gradient in x; a restart also clears the history if
-    # rounding stopped a line search
+    # SciPy's stopping rule uses the gradient in v, but the certificate is the gradient in x. A restart also clears the history after
+    # a line search that rounding errors have stopped.
     for _ in range(_RESTARTS):
         options = {"maxiter": 5000, "maxfun": 10_000, "maxcor": 20, "gtol": gtol, "ftol": 0.0, "maxls": 40}
         v = minimize(host, v, jac=True, method="L-BFGS-B", options=options).x
@@ -267,7 +272,7 @@ def _lbfgs(
 
 
 class _Affine(Certified):
-    """softmax(A x + b) of inputs x that a subclass computes from the logits; ridges shrink A towards I and b towards 0."""
+    """softmax(A x + b), where a subclass computes the inputs x from the logits; ridges shrink A towards I and b towards 0."""
 
     diagonal: ClassVar[bool] = False
 
@@ -276,14 +281,14 @@ class _Affine(Certified):
 
     @abstractmethod
     def _inputs(self, wide: Tensor) -> Tensor:
-        """Return x (N, K) of logits (N, K) in float32 or wider; −inf is replaced."""
+        """Return the inputs x (N, K) for logits (N, K) in float32 or wider, with −inf replaced by finite values."""
 
     @abstractmethod
     def _ridge(self, classes: int, mass: float) -> tuple[float, float, float]:
-        """Return the ridges of A's diagonal, of its other entries and of b, for K classes and rows of this weight."""
+        """Return the ridges on A's diagonal, on its other entries and on b, for K classes and rows of total weight ``mass``."""
 
     def _unit(self, rows: RowSource) -> float:
-        """Learn what the inputs need, and return the number by which the fit divides them, so that A is near I."""
+        """Learn what the inputs depend on, and return the number by which the fit divides them so that A is near I."""
         return 1.0
 
     def _fit(self, rows: RowSource) -> None:
@@ -324,7 +329,7 @@ def _affine_rows(batch: Batch, calibrator: _Affine, unit: float) -> AffineRows:
 
 
 class _OfLogits(_Affine):
-    """softmax(W z + b), W diagonal or full, with ridge / N · (‖W T − I‖² + ‖b‖²) added, T being the best temperature."""
+    """softmax(W z + b), with W diagonal or full and the penalty ridge / N · (‖W T − I‖² + ‖b‖²), where T is the best temperature."""
 
     def __init__(self, *, ridge: float = 1.0, prior: float | None = None) -> None:
         super().__init__()
@@ -343,18 +348,18 @@ class _OfLogits(_Affine):
 class VectorScaling(_OfLogits):
     """softmax(w ∘ z + b), with a factor and a bias for each class that minimise the validation log-loss (Guo et al. 2017).
 
-    Without regularisation it is known to harm with many classes or few rows, so by default w and b are shrunk towards
-    temperature scaling: ridge / N · Σ ((w_k T − 1)² + b_k²) is added to the mean log-loss, T being the best temperature.
-    Biases may change the decision. The fit is convex and ends with a gradient certificate.
+    Unregularised vector scaling is known to do harm with many classes or few rows. By default, w and b are therefore shrunk
+    towards temperature scaling: ridge / N · Σ ((w_k T − 1)² + b_k²) is added to the mean log-loss, where T is the best
+    temperature. Biases may change the decision. The fit is convex and ends with a gradient certificate.
 
     Args:
-        ridge: Strength of the shrinkage in rows, ≥ 0. With 0 there may be no finite optimum, which raises an error.
-        prior: Standard deviation of a normal prior on log T about 0, or None for none.
+        ridge: Shrinkage strength in rows, ≥ 0. With 0 there may be no finite optimum, which raises an error.
+        prior: Standard deviation of a normal prior on log T with mean 0; None for no prior.
 
     Attributes:
-        scale: (K,) the factors w.
-        bias: (K,) the biases b.
-        gradient: The largest entry of the objective's gradient at the end, in nats: the certificate.
+        scale: The factors w (K,).
+        bias: The biases b (K,).
+        gradient: The largest entry of the objective's gradient at the solution, in nats: the certificate.
 
     Examples:
         >>> import torch
@@ -372,18 +377,18 @@ class VectorScaling(_OfLogits):
 class MatrixScaling(_OfLogits):
     """softmax(W z + b), with W (K, K) and b (K,) that minimise the validation log-loss (Guo et al. 2017).
 
-    K² + K parameters overfit with more than a few classes; prefer ``StructuredMatrixScaling``, which shrinks them by
-    different amounts. By default ridge / N · (Σ (W T − I)² + Σ b²) is added to the mean log-loss, T being the best
+    With more than a few classes, its K² + K parameters overfit; prefer ``StructuredMatrixScaling``, which shrinks them by
+    different amounts. By default, ridge / N · (Σ (W T − I)² + Σ b²) is added to the mean log-loss, where T is the best
     temperature. The fit is convex and ends with a gradient certificate.
 
     Args:
-        ridge: Strength of the shrinkage in rows, ≥ 0. With 0 there may be no finite optimum, which raises an error.
-        prior: Standard deviation of a normal prior on log T about 0, or None for none.
+        ridge: Shrinkage strength in rows, ≥ 0. With 0 there may be no finite optimum, which raises an error.
+        prior: Standard deviation of a normal prior on log T with mean 0; None for no prior.
 
     Attributes:
-        scale: (K, K) the matrix W.
-        bias: (K,) the biases b.
-        gradient: The largest entry of the objective's gradient at the end, in nats: the certificate.
+        scale: The matrix W (K, K).
+        bias: The biases b (K,).
+        gradient: The largest entry of the objective's gradient at the solution, in nats: the certificate.
 
     Examples:
         >>> import torch
@@ -397,21 +402,21 @@ class MatrixScaling(_OfLogits):
 
 
 class DirichletCalibration(_Affine):
-    """softmax(W log p + b), p = softmax(z): exact if p has a Dirichlet distribution within each class (Kull et al. 2019).
+    """softmax(W log p + b) with p = softmax(z), which is exact if p has a Dirichlet distribution in each class (Kull et al. 2019).
 
     The regularisation is ODIR: off_diagonal / (K(K−1)) · Σ_{j≠k} W_jk² + intercept / K · Σ b_k² is added to the mean
-    log-loss. The diagonal is shrunk towards 1 with strength 1/N only, which gives separable data a finite optimum. The paper
-    chooses both strengths by cross-validation; the defaults here fall as 1/N. The fit is convex and ends with a gradient
+    log-loss. The diagonal is shrunk towards 1 with strength 1/N only, so that separable data have a finite optimum. The paper
+    chooses both strengths by cross-validation; the defaults here decrease as 1/N. The fit is convex and ends with a gradient
     certificate.
 
     Args:
-        off_diagonal: Strength λ ≥ 0 for off-diagonal entries; None for (K(K−1))² / N.
-        intercept: Strength μ ≥ 0 for biases; None for K² / N.
+        off_diagonal: Ridge strength λ ≥ 0 on the off-diagonal entries; None for (K(K−1))² / N.
+        intercept: Ridge strength μ ≥ 0 on the biases; None for K² / N.
 
     Attributes:
-        scale: (K, K) the matrix W.
-        bias: (K,) the biases b.
-        gradient: The largest entry of the objective's gradient at the end, in nats: the certificate.
+        scale: The matrix W (K, K).
+        bias: The biases b (K,).
+        gradient: The largest entry of the objective's gradient at the solution, in nats: the certificate.
 
     Examples:
         >>> z, y = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.5, 0.0]]), torch.tensor([0, 1, 1, 0])
@@ -440,7 +445,7 @@ class DirichletCalibration(_Affine):
 
 
 class _Structured(_Affine, Tempered):
-    """softmax((I + D) x + b), x = log((1 − ε) softmax(z / T) + ε / K), with ridges that grow with K and fall with N."""
+    """softmax((I + D) x + b) with x = log((1 − ε) softmax(z / T) + ε / K), and ridges that grow with K and decrease with N."""
 
     share: Tensor
 
@@ -463,21 +468,21 @@ class _Structured(_Affine, Tempered):
 
 
 class StructuredVectorScaling(_Structured):
-    """softmax((1 + v) ∘ x + b) after a temperature, with ridge: SVS (Berta et al. 2025).
+    """Structured vector scaling (SVS): temperature scaling followed by a ridge-penalised softmax((1 + v) ∘ x + b).
 
-    x = log((1 − ε) softmax(z / T) + ε / K) with the best T. ε = 1 / (N + 1) limits the influence of a single saturated logit.
-    strength · K/N · (Σ v_k² + Σ b_k²) is added to the mean log-loss, so with few rows per class the result is close to
-    temperature scaling. The fit is convex and ends with a gradient certificate.
+    The inputs are x = log((1 − ε) softmax(z / T) + ε / K) with the best T, where ε = 1 / (N + 1) limits the influence of a
+    single saturated logit. The penalty strength · K/N · (Σ v_k² + Σ b_k²) is added to the mean log-loss, so that with few rows
+    per class the result is close to temperature scaling. The fit is convex and ends with a gradient certificate.
 
     Args:
         strength: Factor on the ridge penalty, ≥ 0; 1 as published.
-        prior: Standard deviation of a normal prior on log T about 0, or None for none, as published.
+        prior: Standard deviation of a normal prior on log T with mean 0; None for no prior, as published.
 
     Attributes:
         temperature: The T of the first step.
-        scale: (K,) 1 + v.
-        bias: (K,) b.
-        gradient: The largest entry of the objective's gradient at the end, in nats: the certificate.
+        scale: The factors 1 + v (K,).
+        bias: The biases b (K,).
+        gradient: The largest entry of the objective's gradient at the solution, in nats: the certificate.
 
     Examples:
         >>> z, y = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.5, 0.0]]), torch.tensor([0, 1, 1, 0])
@@ -492,21 +497,21 @@ class StructuredVectorScaling(_Structured):
 
 
 class StructuredMatrixScaling(_Structured):
-    """softmax((I + diag(v) + M) x + b) after a temperature, with ridge on each part: SMS (Berta et al. 2025).
+    """Structured matrix scaling (SMS): temperature scaling followed by a ridge-penalised softmax((I + diag(v) + M) x + b).
 
-    It extends ``StructuredVectorScaling`` by an off-diagonal matrix M, on which the ridge is stronger:
-    strength · K(K−1)/N · Σ M_jk². With its K² + K parameters it is best or nearly best in the published comparisons with
-    enough rows.
+    This method extends ``StructuredVectorScaling`` by an off-diagonal matrix M with a stronger penalty,
+    strength · K(K−1)/N · Σ M_jk². Given enough rows for its K² + K parameters, it is the best or nearly the best method in the
+    published comparisons.
 
     Args:
         strength: Factor on all ridge penalties, ≥ 0; 1 as published.
-        prior: Standard deviation of a normal prior on log T about 0, or None for none, as published.
+        prior: Standard deviation of a normal prior on log T with mean 0; None for no prior, as published.
 
     Attributes:
         temperature: The T of the first step.
-        scale: (K, K) I + diag(v) + M.
-        bias: (K,) b.
-        gradient: The largest entry of the objective's gradient at the end, in nats: the certificate.
+        scale: The matrix I + diag(v) + M (K, K).
+        bias: The biases b (K,).
+        gradient: The largest entry of the objective's gradient at the solution, in nats: the certificate.
 
     Examples:
         >>> z, y = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.5, 0.0]]), torch.tensor([0, 1, 1, 0])
@@ -519,24 +524,24 @@ class StructuredMatrixScaling(_Structured):
 
 
 class BiasScaling(Certified):
-    """softmax(z / T + b), fitted on the rows and on ``prior_rows`` imagined rows that are labelled by the model itself.
+    """softmax(z / T + b), fitted on the given rows and on ``prior_rows`` imagined rows that the model itself has labelled.
 
-    An imagined row has the logits of a real row and the model's probabilities p as its label, so the mean log-loss becomes
-    (1 / N) Σ_i [−log q_i(y_i)] + (λ / N) · (1 / N) Σ_i Σ_k p_ik (−log q_ik), λ being the number of imagined rows. This prior
-    is conjugate to the likelihood and counts like data drawn from the model. A class that the model expected ten times and
-    that never occurred loses most of its probability; a class that it expected half a time hardly changes. A ridge on b
-    cannot distinguish the two. The fit is convex and ends with a gradient certificate. Biases may change the decision.
+    An imagined row has the logits of a real row and the model's probabilities p as its label. With λ imagined rows, the mean
+    log-loss becomes (1 / N) Σ_i [−log q_i(y_i)] + (λ / N) · (1 / N) Σ_i Σ_k p_ik (−log q_ik). This prior is conjugate to the
+    likelihood and counts like data drawn from the model. A class that the model expected ten times but that never occurred
+    loses most of its probability, whereas a class that the model expected half a time hardly changes. A ridge on b cannot
+    distinguish these two cases. The fit is convex and ends with a gradient certificate. Biases may change the decision.
 
     Args:
         prior_rows: Total number λ > 0 of imagined rows.
 
     Attributes:
-        temperature: T, one over the slope; negative if the order of the logits is wrong.
-        bias: (K,) the biases b.
-        gradient: The largest entry of the objective's gradient at the end, in nats: the certificate.
+        temperature: T, the inverse of the fitted slope; negative if the order of the logits is wrong.
+        bias: The biases b (K,).
+        gradient: The largest entry of the objective's gradient at the solution, in nats: the certificate.
 
     Examples:
-        >>> z = torch.zeros(10, 2)  # says that both classes are equally likely
+        >>> z = torch.zeros(10, 2)  # the model considers both classes equally likely
         >>> y = torch.tensor([0] * 10)
         >>> fitted = BiasScaling(prior_rows=10).fit(z, y)
         >>> torch.softmax(fitted(z[:1]), dim=1).round(decimals=2)  # (10 + 5) / 20 of the rows, real and imagined
@@ -558,7 +563,7 @@ class BiasScaling(Certified):
 
     @property
     def temperature(self) -> float:
-        """T; NaN before ``fit``."""
+        """The fitted T; NaN before ``fit``."""
         return 1 / float(self.slope) if self.fitted and float(self.slope) else math.nan
 
     def _fit(self, rows: RowSource) -> None:
@@ -570,14 +575,14 @@ class BiasScaling(Certified):
         ready = rows.map(_bias_rows, size, 1 + share)
         tilt = share / (1 + share) * ready.total(_linear_part, size) / mass
         centre = torch.zeros(1 + classes, dtype=torch.float64, device=rows.device)
-        centre[0] = size  # the slope that changes nothing
+        centre[0] = size  # the slope that leaves the logits unchanged
         start = torch.zeros_like(centre)  # the uniform distribution, where the curvature is largest
         if len(self.bias) == classes:
             start = torch.cat([self.slope[None] * size, self.bias])
         ridge = torch.full_like(centre, _SETTLES / mass)
         found = fit_affine(ready, slope_sums, start, ridge=ridge, centre=centre, tilt=tilt, tolerance=self.tolerance)
         self.slope = found.theta[0] / size
-        # only the ridge depends on a constant added to all biases, and it is smallest at mean 0
+        # only the ridge depends on a constant added to all biases, and the ridge is smallest if their mean is 0
         self.bias = found.theta[1:] - found.theta[1:].mean()
         self.certificate = torch.tensor(found.gradient, dtype=torch.float64)
 
@@ -592,6 +597,6 @@ def _bias_rows(batch: Batch, size: float, weight: float) -> AffineRows:
 
 
 def _linear_part(rows: AffineRows, size: float) -> Tensor:
-    """Return Σ w (x_y − ⟨p, x⟩) and Σ w (e_y − p) (1 + K,), p = softmax(size · x) being the model's probabilities."""
+    """Return Σ w (x_y − ⟨p, x⟩) and Σ w (e_y − p) (1 + K,), where p = softmax(size · x) are the model's probabilities."""
     _, _, residual = rows.softmax(rows.inputs * size)
     return -torch.cat([(residual * rows.inputs).sum()[None], residual.sum(dim=1)])

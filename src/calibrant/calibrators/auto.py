@@ -1,7 +1,7 @@
-"""A calibrator that chooses among candidates by cross-validation, and does nothing if no gain can be shown.
+"""A calibrator that chooses among candidates by cross-validation, and changes nothing unless a gain can be shown.
 
-Each candidate is fitted on four fifths of the rows and scored on the remaining fifth, in turn. The candidates, including doing
-nothing, are then mixed with weights that depend on their log-loss.
+Each candidate is fitted on four fifths of the rows and scored on the remaining fifth, in turn. The candidates, including the
+uncalibrated model, are then mixed with weights that depend on their log-loss.
 """
 
 import math
@@ -37,17 +37,20 @@ from calibrant.rows import Batch, MemoryRows, RowSource
 # These constants were chosen on half of 44 real data sets, split by model family, and evaluated on the other half.
 _RATE = 0.5  # rate of the exponential weights; 1 would be Bayes' rule, ½ is robust to a wrong model
 MIN_ERRORS = 3  # with fewer wrong rows, nothing can be learned about errors
-_NOTHING = 5.0  # prior weight of doing nothing relative to any other candidate,
-_FEW_ERRORS = 60.0  # doubled at this many wrong rows, and larger with fewer, when less is known about possible harm,
-_TWO_CLASSES = 4.0  # and multiplied by this for two classes, where all candidates fit the same noise
-_STACKED = 1000  # from this many rows on, weights are those of the best mixture if doing nothing has been excluded
-_LIGHT = 0.01  # candidates with a smaller weight cost time and change nothing
+# The uncalibrated model has this prior weight relative to any other candidate. The weight doubles at _FEW_ERRORS wrong rows, and grows
+# further with fewer, because less is then known about possible harm. For two classes, where all candidates fit the same noise, it
+# is multiplied by _TWO_CLASSES.
+_NOTHING = 5.0
+_FEW_ERRORS = 60.0
+_TWO_CLASSES = 4.0
+_STACKED = 1000  # with at least this many rows, the weights are those of the best mixture if the uncalibrated model is excluded
+_LIGHT = 0.01  # candidates with a smaller weight cost time and hardly change the result
 # The following constants concern speed and numerics.
-# With more classes, matrices, kernels and curves take longer than all others together and gain little
+# With more classes, matrices, kernels and curves take longer than all other candidates together and gain little
 _FEW_CLASSES = 20
 _SAMPLE = 1 << 13  # candidates are compared on this many rows if there are more than twice as many
-_ROUGH = 1e-5  # gradient tolerance in nats for fits of folds, which are only scored
-_MIXED = tuple(10.0**power for power in range(-7, -1))  # candidates of ε, which replaces exact zeros
+_ROUGH = 1e-5  # gradient tolerance in nats for the fits on folds, which are only scored
+_MIXED = tuple(10.0**power for power in range(-7, -1))  # candidates for the ε that replaces exact zeros
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,8 @@ class Trial:
 
     Attributes:
         name: The candidate as text.
-        loss: Cross-fitted mean log-loss in nats; +inf if it could not be fitted or was not tried.
-        gain: Log-loss of doing nothing minus ``loss``.
+        loss: Cross-fitted mean log-loss in nats; +inf if the candidate could not be fitted or was not tried.
+        gain: Log-loss of the uncalibrated model minus ``loss``.
         error: Standard error of the gain, over rows.
         weight: The weight of the candidate in the mixture, in [0, 1].
     """
@@ -71,12 +74,12 @@ class Trial:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The evidence on which an ``AutoCalibrator`` chose.
+    """The evidence for the choice that an ``AutoCalibrator`` made.
 
     Attributes:
         rows: Number N of validation rows.
-        wrong: Weight of the rows whose decision was wrong.
-        folds: Number of folds of the cross-fitting.
+        wrong: Total weight of the rows whose decision was wrong.
+        folds: Number of cross-fitting folds.
         trials: One result for each candidate.
         verdict: The choice, as a sentence.
     """
@@ -100,37 +103,37 @@ class Evidence:
 
 
 class AutoCalibrator(Calibrator):
-    """A mixture of calibrators with weights by cross-validation, which leaves the logits unchanged if no gain can be shown.
+    """A cross-validated mixture of calibrators, which leaves the logits unchanged unless a gain can be shown.
 
     Each candidate is fitted without one of five folds and scored on that fold, in turn. Candidate m gets the weight
-    w_m ∝ π_m exp(0.5 · Σ_i gain_mi), where gain_mi is the log-loss of row i when doing nothing minus that of the candidate.
-    The prior π of doing nothing is 5 · (1 + 60 / wrong rows) times that of any other candidate, and four times more with two
-    classes. The result is log Σ_m w_m p_m, with candidates fitted on all rows; those with a weight below 1 % are left out. With
-    fewer than 3 wrong rows nothing is changed. From 1,000 rows on, if doing nothing is left out, the weights are those of the
-    mixture with the lowest log-loss on the folds.
+    w_m ∝ π_m exp(0.5 · Σ_i gain_mi), where gain_mi is the log-loss of the uncalibrated model on row i minus that of the
+    candidate. The prior π of the uncalibrated model is 5 · (1 + 60 / wrong rows) times that of any other candidate, and four
+    times more with two classes. The result is log Σ_m w_m p_m, with candidates fitted on all rows; candidates with a weight
+    below 1 % are left out. With fewer than 3 wrong rows, nothing is changed. With at least 1,000 rows, and if the uncalibrated
+    model has been left out, the weights are those of the mixture with the lowest log-loss on the folds.
 
-    A row's fold depends on its scores, not on the order of rows, and rows of a group share a fold. With more than 16,384 rows,
-    candidates are compared on a random sample of about 8,192, and those in use are fitted on all rows.
+    A row's fold depends on its scores and not on the order of the rows, and rows of one group share a fold. With more than
+    16,384 rows, the candidates are compared on a random sample of about 8,192 rows, and those in use are fitted on all rows.
 
-    A class that the model often expects but that has no row becomes rare. Exact zeros are replaced first, by
-    (1 − ε) p + ε / K, with the one of six ε whose temperature scaling has the lowest cross-fitted log-loss. In rows with
-    several classes above 0, zeros that were never the true class are kept.
+    A class that the model often expects but that never occurs becomes rare. Exact zeros are replaced first, by
+    (1 − ε) p + ε / K. Among six values of ε, the one is used whose temperature scaling has the lowest cross-fitted log-loss. In
+    rows with several classes above 0, zeros that were never the true class are kept.
 
     Args:
         folds: Number of folds, ≥ 2.
-        candidates: Calibrators to try in addition to doing nothing. None tries ensemble temperature scaling; focal temperature
-            scaling, alone and followed by structured matrix scaling with a fifth of the published ridge (for more than 20
-            classes by structured vector scaling, and by bias scaling); for up to 20 classes, centred isotonic regression, alone
-            and followed by the same matrix scaling; for up to 20 classes and 16,384 rows, focal temperature scaling followed by
-            bias and kernel scaling; for two classes, beta calibration and splines.
+        candidates: Calibrators to try in addition to the uncalibrated model. None tries ensemble temperature scaling; focal
+            temperature scaling, alone and followed by structured matrix scaling with a fifth of the published ridge (for more
+            than 20 classes, followed by structured vector scaling, and by bias scaling); for up to 20 classes, centred isotonic
+            regression, alone and followed by the same matrix scaling; for up to 20 classes and 16,384 rows, focal temperature
+            scaling followed by bias scaling and kernel scaling; for two classes, beta calibration and splines.
 
     Attributes:
         evidence: The candidates, their scores and the choice; ``print(calibrator.evidence)`` shows a table.
-        weights: (M,) weights of doing nothing and of the candidates, in order; their sum is 1.
-        epsilon: ε; 0 if there are no zeros or they are kept.
+        weights: The weights (M,) of the uncalibrated model and of the candidates, in order; they sum to 1.
+        epsilon: The ε that replaces exact zeros; 0 if there are no zeros or they are kept.
 
     Raises:
-        InputError: For a candidate that needs more than logits, or does not calibrate all classes.
+        InputError: If a candidate needs more than logits or does not calibrate all classes.
 
     Examples:
         >>> generator = torch.Generator().manual_seed(0)
@@ -157,7 +160,7 @@ class AutoCalibrator(Calibrator):
         self.candidates = None if candidates is None else [check_inner(one) for one in candidates]
         if self.candidates == []:
             raise refuse("at least one candidate", "none", "pass a calibrator such as TemperatureScaling()")
-        self.members: Any = nn.ModuleList([Identity()])  # and, once fitted, what was tried beside it
+        self.members: Any = nn.ModuleList([Identity()])  # once fitted, followed by the candidates that were tried
 
     @property
     def evidence(self) -> Evidence | None:
@@ -171,20 +174,20 @@ class AutoCalibrator(Calibrator):
         return Evidence(int(rows), wrong, int(folds), trials, _describe_choice(trials, wrong))
 
     def learned(self) -> str:
-        """Return the calibrators in use with their weights, for the repr."""
+        """Return the calibrators in use and their weights as text, for the repr."""
         pairs = zip(self.members, self.weights.tolist(), strict=True)
         used = " + ".join(f"{weight:.2f} {_name(one, settings=False)}" for one, weight in pairs if weight > 0)
         return f"uses {used}" + (f", zeros mixed by {float(self.epsilon):g}" if float(self.epsilon) else "")
 
     def _pool(self, classes: int, rows: int, wrong: float) -> nn.ModuleList:
-        """Return doing nothing and the candidates, unfitted."""
+        """Return ``Identity`` and the candidates, unfitted."""
         usual = self.candidates is None
         candidates = usual_candidates(classes, rows) if usual else [renewed(one) for one in self.candidates or ()]
         return nn.ModuleList([Identity(), *(candidates if wrong >= MIN_ERRORS else [])])
 
     def _update_facts(self) -> None:
         self.preserves_argmax = self.fitted and all(one.preserves_argmax for one in self.members if one.fitted)
-        # plain numbers, so that a traced forward pass does not depend on tensor values
+        # plain numbers, so that a traced forward pass does not depend on the values of tensors
         self._weights, self._epsilon = self.weights.tolist(), float(self.epsilon) if self.epsilon.numel() else 0.0
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
@@ -193,7 +196,7 @@ class AutoCalibrator(Calibrator):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _fit(self, rows: RowSource) -> None:
-        sample: RowSource = rows  # on which candidates are compared, in memory
+        sample: RowSource = rows  # the rows in memory on which the candidates are compared
         if rows.count > 2 * _SAMPLE:
             sample = MemoryRows(Batch.cat(rows.collected(in_random_sample, _SAMPLE / rows.count)))
         elif not isinstance(rows, MemoryRows):
@@ -206,10 +209,10 @@ class AutoCalibrator(Calibrator):
         weight, losses = cross_fitted(self.members, sample, self.folds)
         self.losses = weight @ losses / weight.sum()
         if not math.isfinite(float(self.losses[0])):
-            raise FitError("a finite log-loss of the logits as they are", "inf", "check the logits' range")
+            raise FitError("a finite log-loss of the uncalibrated logits", "inf", "check the range of the logits")
         gain = losses[:, :1] - losses
         spread = (weight @ (gain - (self.losses[0] - self.losses)).square()).sqrt() / weight.sum()
-        self.errors = spread.nan_to_num(nan=math.inf)  # of a candidate without a finite loss
+        self.errors = spread.nan_to_num(nan=math.inf)  # NaN if a candidate has no finite loss
         self.weights = mixing_weights(gain, weight, wrong=compared, classes=rows.classes)
         pairs = list(zip(self.members, self.weights.tolist(), strict=True))
         done = iter(fit_members([member for member, one in pairs if one > 0], rows))
@@ -247,10 +250,10 @@ def usual_candidates(classes: int, rows: int) -> list[Calibrator]:
 
 
 def check_inner(calibrator: Any) -> Calibrator:
-    """Return ``calibrator`` if it calibrates all classes and needs only logits."""
+    """Return ``calibrator`` if it calibrates all classes and needs only logits, and raise an error otherwise."""
     if not isinstance(calibrator, Calibrator) or calibrator.top_label or calibrator.needs_features:
         remedy = "pass a calibrator such as TemperatureScaling()"
-        raise refuse("a calibrator of all classes that needs only logits", described(calibrator), remedy)
+        raise refuse("a calibrator that calibrates all classes and needs only logits", described(calibrator), remedy)
     return calibrator
 
 
@@ -258,14 +261,14 @@ def check_inner(calibrator: Any) -> Calibrator:
 
 
 def _mix_zeros(logits: Tensor, epsilon: float) -> Tensor:
-    """Return log((1 − ε) p + ε / K) (N, K) of ``logits``."""
+    """Return log((1 − ε) p + ε / K) (N, K) for p = softmax(logits)."""
     return mix_with_uniform(torch.log_softmax(logits.double(), dim=1), epsilon)
 
 
 def _mixing(rows: RowSource, folds: int) -> float:
-    """Return the ε that replaces exact zeros; 0 if there are none, or if all of them are masks.
+    """Return the ε that replaces exact zeros, or 0 if there are no zeros or all of them are masks.
 
-    A zero is a mask if it was never the true class and its row has several classes above 0.
+    A zero is a mask if its class is not the true one and its row has several classes above 0.
     """
     if not bool(rows.total(_telling_zeros)):
         return 0.0
@@ -286,12 +289,16 @@ def _telling_zeros(batch: Batch) -> Tensor:
 
 
 def cross_fitted(members: Sequence[Calibrator], rows: RowSource, folds: int) -> tuple[Tensor, Tensor]:
-    """Return weights (N,) and out-of-fold log-losses (N, M) of the rows; inf if a member cannot be fitted.
+    """Return the weights (N,) and the out-of-fold log-losses (N, M) of all rows; inf where a member cannot be fitted.
 
     Args:
-        members: Calibrators, the first of which does nothing; they are fitted, each fold starting from the previous fold's fit.
+        members: Calibrators, the first of which leaves the logits unchanged. They are fitted in place, and each fold's fit starts
+            from that of the previous fold.
         rows: The data.
         folds: Number of folds.
+
+    Returns:
+        Weights and log-losses, with the rows in the order of their folds.
     """
     weights, losses = [], []
     for batch, log_p in held_out(members, rows, folds):
@@ -301,7 +308,18 @@ def cross_fitted(members: Sequence[Calibrator], rows: RowSource, folds: int) -> 
 
 
 def held_out(members: Sequence[Calibrator], rows: RowSource, folds: int) -> Iterator[tuple[Batch, Tensor]]:
-    """Yield each fold's rows and their log-probabilities (M, n, K) by members fitted on the other folds; −inf if that fails."""
+    """Yield the rows of each fold, with their log-probabilities (M, n, K) under each member fitted on the other folds.
+
+    The log-probabilities of a member that cannot be fitted are −inf.
+
+    Args:
+        members: Calibrators, the first of which leaves the logits unchanged.
+        rows: The data.
+        folds: Number of folds.
+
+    Yields:
+        The rows of a fold and their log-probabilities.
+    """
     whole = rows.gathered()
     fold = fold_by_scores(whole, folds)
     for k in range(folds):
@@ -319,14 +337,17 @@ def held_out(members: Sequence[Calibrator], rows: RowSource, folds: int) -> Iter
 
 
 def fit_members(members: Sequence[Calibrator], rows: RowSource, tolerance: float | None = None) -> list[bool]:
-    """Fit each member on the same rows and return whether each fit succeeded; chains share the fits of equal first stages.
+    """Fit every member on the same rows, and return which fits succeeded. Chains with equal first stages share the fits of these.
 
     Args:
         members: Calibrators.
         rows: The data.
-        tolerance: Gradient in nats at which a fit may end, or None for each method's own.
+        tolerance: Gradient in nats at which a fit may stop; None for each method's default.
+
+    Returns:
+        For each member, whether its fit succeeded.
     """
-    fits: dict[str, Calibrator | None] = {}  # by the stages up to this one
+    fits: dict[str, Calibrator | None] = {}  # the fitted stage, by the stages up to and including it
     after: dict[str, RowSource] = {}  # the rows after these stages
     done = []
     for member in members:
@@ -338,7 +359,7 @@ def fit_members(members: Sequence[Calibrator], rows: RowSource, tolerance: float
             if key not in fits:
                 stage.tolerance = tolerance
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", CalibrantWarning)  # a fit at its bound shows in its score
+                    warnings.simplefilter("ignore", CalibrantWarning)  # the score reflects a fit that ends at its bound
                     try:
                         stage._learn(inputs)
                         fits[key] = stage
@@ -356,13 +377,16 @@ def fit_members(members: Sequence[Calibrator], rows: RowSource, tolerance: float
 
 
 def mixing_weights(gain: Tensor, weight: Tensor, *, wrong: float, classes: int) -> Tensor:
-    """Return the weights (M,) of a mixture; the first member does nothing.
+    """Return the mixture weights (M,) of the members, the first of which leaves the logits unchanged.
 
     Args:
-        gain: (N, M) gains in log-loss of held-out rows.
-        weight: (N,) weights of the rows.
-        wrong: Weight of those of these rows whose decision is wrong.
+        gain: Gains in log-loss (N, M) on held-out rows.
+        weight: Row weights (N,).
+        wrong: Total weight of the rows whose decision is wrong.
         classes: Number of classes K.
+
+    Returns:
+        The weights, which sum to 1.
     """
     odds = _NOTHING * (_TWO_CLASSES if classes == 2 else 1.0) * (1 + _FEW_ERRORS / max(wrong, 1.0))
     log_weights = _RATE * torch.nan_to_num(weight @ gain, neginf=-math.inf)
@@ -371,7 +395,7 @@ def mixing_weights(gain: Tensor, weight: Tensor, *, wrong: float, classes: int) 
     if float(weights[0]) or len(gain) < _STACKED:
         return weights
     known = torch.isfinite(gain).all(dim=0)
-    # a factor on all probabilities of a row does not matter, so gains can replace log-probabilities
+    # a factor common to all probabilities of a row does not matter, so gains can replace log-probabilities
     p = torch.exp(gain[:, known] - gain[:, known].amax(dim=1, keepdim=True))
     stacked = fit_mixture_weights(p, weight)
     return _drop_negligible(torch.zeros_like(weights).index_copy(0, torch.nonzero(known)[:, 0], stacked))
@@ -397,6 +421,6 @@ def _describe_choice(trials: Sequence[Trial], wrong: float) -> str:
     used = [trial for trial in trials if trial.weight > 0]
     if all(trial.gain <= 0 for trial in used):
         return f"hardly changed: no candidate showed a gain, {1 - trials[0].weight:.2f} of the weight is on {len(used) - 1} of them"
-    tried = sum(math.isfinite(trial.loss) for trial in trials)  # without candidates that could not be fitted
+    tried = sum(math.isfinite(trial.loss) for trial in trials)  # excludes candidates that could not be fitted
     gain = sum(trial.weight * trial.gain for trial in used)
     return f"calibrated: {len(used)} of {tried} candidates in use, mean cross-fitted gain {gain:.4f} nats"

@@ -1,7 +1,7 @@
 """The base classes of calibrators, which map logits to logits, check their input, and can be saved.
 
-A calibrator keeps its arguments as attributes and what it learned in buffers; it never contains the model. ``Identity`` and
-``Chain`` are here as well, and operations on logits that several calibrators share.
+A calibrator keeps its arguments as attributes and its learned state in buffers; it never contains the model. This module also
+defines ``Identity``, ``Chain`` and the operations on logits that several calibrators share.
 """
 
 import inspect
@@ -33,18 +33,18 @@ from calibrant.data.record import Features, check_features, taken
 from calibrant.errors import InputError, NotFittedError
 from calibrant.rows import Batch, MemoryRows, RowSource
 
-FORMAT = "calibrant-calibrator-1.0"  # of a saved calibrator
-LOWEST = -100.0  # lower log-probabilities (4e-44) carry no information, and products with them would lose digits
-# Log-odds that mean certainty in every precision, small enough that 32-bit products and sums do not overflow
+FORMAT = "calibrant-calibrator-1.0"  # the file format of a saved calibrator
+LOWEST = -100.0  # lower log-probabilities (below 4e-44) carry no information, and products with them would lose digits
+# Log-odds that mean certainty in every precision, yet are small enough that 32-bit products and sums do not overflow
 _CERTAIN = 1e20
 
 
 class Learned(nn.Module, ABC):
     """A module that is fitted on validation data and saved as one file."""
 
-    shows: ClassVar[tuple[str, ...]] = ()  # learned numbers and vectors that the repr shows
-    multi_label: ClassVar[bool] = False  # several labels per row, each with its own probability
-    class_names: tuple[str, ...] = ()  # class names in the data of the fit, in order, if they are known
+    shows: ClassVar[tuple[str, ...]] = ()  # names of the learned numbers and vectors that the repr shows
+    multi_label: ClassVar[bool] = False  # whether a row can have several labels, each with its own probability
+    class_names: tuple[str, ...] = ()  # class names in the fitting data, in order, if they are known
     classes: Tensor
     fit_rows: Tensor  # hashes of the fitting rows, for the leakage guard
     _repr_html_ = to_html
@@ -52,24 +52,24 @@ class Learned(nn.Module, ABC):
     def __init__(self) -> None:
         super().__init__()
         self._columns = 0  # K as a plain number, so that a traced forward pass does not depend on a tensor's value
-        # on the CPU even if the default device is another; a fit moves the buffers to the device of its rows
+        # on the CPU whatever the default device is; a fit moves the buffers to the device that its rows are on
         self.register_buffer("classes", torch.tensor(0, dtype=torch.int64, device="cpu"))
         self.register_buffer("fit_rows", torch.empty(0, dtype=torch.int64, device="cpu"))
         self.register_load_state_dict_post_hook(_after_loading)
         for cls in type(self).__mro__[: type(self).__mro__.index(Learned)]:
             for name, kind in inspect.get_annotations(cls).items():
-                if kind in (Tensor, "Tensor", "torch.Tensor"):  # text where annotations are not evaluated
+                if kind in (Tensor, "Tensor", "torch.Tensor"):  # strings if annotations are not evaluated
                     self.register_buffer(name, torch.empty(0, dtype=torch.float64, device="cpu"))
 
     def _update_facts(self) -> None:
         """Set attributes that depend on the learned state, such as ``preserves_argmax``, after fitting and loading."""
 
     def config(self) -> dict[str, Any]:
-        """Return the constructor's arguments as plain JSON values."""
+        """Return the constructor arguments as plain JSON values."""
         return config_of(self)
 
     def learned(self) -> str:
-        """Return the learned values that ``shows`` names as text, for the repr."""
+        """Return, as text for the repr, the learned values that ``shows`` names."""
         values = ((name, getattr(self, name)) for name in self.shows)
         return ", ".join(
             f"{k}={[round(x, 4) for x in v.tolist()[:8]] if isinstance(v, Tensor) else f'{v:.4g}'}" for k, v in values
@@ -84,14 +84,14 @@ class Learned(nn.Module, ABC):
         return NotFittedError(f"a fitted {type(self).__name__}", "an unfitted one", "call fit first")
 
     def check_input(self, logits: Tensor) -> None:
-        """Raise unless the calibrator is fitted and ``logits`` are (N, K) floating with the K of the fit.
+        """Raise an error unless the calibrator is fitted and ``logits`` are floating, of shape (N, K), with the same K as in ``fit``.
 
         Args:
             logits: The logits to calibrate.
 
         Raises:
-            NotFittedError: Before ``fit``.
-            InputError: If K differs from the data of ``fit``.
+            NotFittedError: If ``fit`` has not been called.
+            InputError: If K is not that of the data passed to ``fit``.
         """
         if not self._columns:
             raise self._unfitted()
@@ -101,19 +101,25 @@ class Learned(nn.Module, ABC):
             raise refuse(f"floating logits of shape (N, {self._columns}) as in fit", kind_of(logits), remedy)
 
     def predict_proba(self, logits: Any, features: Features | None = None) -> np.ndarray:
-        """Return calibrated probabilities (N, K) as a float64 NumPy array; several labels per row have separate probabilities.
+        """Return calibrated probabilities (N, K) as a float64 NumPy array.
+
+        The probabilities of a row sum to 1, except for a multi-label calibrator, where each label has its own probability.
 
         Args:
-            logits: An array, a list or a tensor of logits, (N, K), (N, K, d1, …) or (K,) for one row, with the K of the fit.
-            features: Named columns (N,), for a calibrator with ``needs_features``; None for any other.
+            logits: Logits as an array, list or tensor of shape (N, K), (N, K, d1, …), or (K,) for one row, with the same K as in
+                ``fit``.
+            features: Named columns (N,) for a calibrator with ``needs_features``; None for any other.
+
+        Returns:
+            The probabilities, with classes on axis 1 as in ``logits``.
 
         Raises:
-            NotFittedError: Before ``fit``.
-            InputError: If these are not logits of K classes, one of them is NaN or +inf, or all of a row are −inf; NaN of
-                several labels stays NaN.
+            NotFittedError: If ``fit`` has not been called.
+            InputError: If these are not logits for K classes, if a logit is NaN or +inf, or if all logits of a row are −inf. A
+                multi-label calibrator returns NaN for a NaN logit instead.
         """
         rows = torch.atleast_2d(as_tensor(logits, name="logits")).to(self.classes.device, torch.float64)
-        if not self.multi_label:  # whose logits may be +inf or −inf
+        if not self.multi_label:  # multi-label logits may be +inf or −inf
             check_logits(rows.movedim(1, -1).flatten(0, -2), unchecked_kind=True)
         with torch.no_grad():
             calibrated = self(rows) if features is None else self(rows, features)
@@ -121,18 +127,20 @@ class Learned(nn.Module, ABC):
         return np.asarray(probabilities.cpu().numpy())
 
     def extra_repr(self) -> str:
-        """Show the configuration and what was learned."""
+        """Return the configuration and the learned values as text, for the repr."""
         learned = self.learned() if self.fitted else ""
         return ", ".join(part for part in (settings_in_words(self), learned) if part)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Save class, configuration, learned state and hashes of the fitting rows as one safetensors file, atomically.
+        """Save the calibrator as one safetensors file, written atomically.
+
+        The file holds the class, the configuration, the learned state and hashes of the fitting rows.
 
         Args:
             path: A path that ends in .safetensors.
 
         Raises:
-            NotFittedError: Before ``fit``.
+            NotFittedError: If ``fit`` has not been called.
             InputError: If ``path`` has another suffix.
         """
         if not self.fitted:
@@ -149,7 +157,7 @@ class Learned(nn.Module, ABC):
         files.write_arrays(path, arrays, metadata=metadata)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        # an unfitted calibrator does not know K, so its buffers take the shapes of the loaded ones
+        # an unfitted calibrator does not know K, so its buffers take the shapes of the loaded tensors
         for name, buffer in self._buffers.items():
             loaded = state_dict.get(prefix + name)
             if buffer is not None and loaded is not None and loaded.shape != buffer.shape:
@@ -159,7 +167,7 @@ class Learned(nn.Module, ABC):
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
         if fn(torch.empty(0)).device.type == "mps":  # mps has no float64, so the learned state stays on its device
             return self
-        # half() is meant for the surrounding model: the learned state keeps its precision, but moves with the device
+        # half() is meant for the surrounding model: the learned state keeps its precision but moves to the model's device
         apply_in_precision(self, partial(super()._apply, fn, recurse))
         return self
 
@@ -173,12 +181,17 @@ def _after_loading(module: nn.Module, _: Any) -> None:
 class Calibrator(Learned):
     """A map from logits to calibrated logits, fitted on validation data.
 
-    A subclass keeps each argument of ``__init__`` as an attribute of the same name. It annotates what it learns as
-    ``name: Tensor``, which creates a buffer, fills it in ``_fit`` from sums over the rows, and uses it in ``_transform``.
+    A subclass keeps each argument of ``__init__`` as an attribute of the same name. It declares each learned tensor with an
+    annotation ``name: Tensor``, which creates a buffer. It fills the buffers in ``_fit`` from sums over the rows, and uses them
+    in ``_transform``.
 
-    Class attributes state facts: ``preserves_argmax`` (the decision cannot change); ``top_label`` (only the confidence of a
-    decision that has already been made changes); ``decision_on_top`` (with ``top_label``, the calibrator makes the decision
-    itself, and it stays the largest); ``needs_features`` (it is called with named columns after the logits).
+    Class attributes describe the method:
+
+    - ``preserves_argmax``: The decision cannot change.
+    - ``top_label``: Only the confidence of the decision is calibrated, and the decision has already been made.
+    - ``decision_on_top``: With ``top_label``, the calibrator makes the decision itself, and the decided class keeps the largest
+      probability.
+    - ``needs_features``: The calibrator is called with named columns after the logits.
 
     Examples:
         >>> class Halved(Calibrator):
@@ -195,27 +208,28 @@ class Calibrator(Learned):
     top_label: bool = False
     decision_on_top: bool = False
     needs_features: bool = False
-    tolerance: float | None = None  # gradient in nats at which a fit may end; set for fits that are only compared
+    tolerance: float | None = None  # gradient in nats at which a fit may stop; set for fits that are only compared
 
     @abstractmethod
     def _fit(self, rows: RowSource) -> None:
-        """Learn from sums over the rows, ``rows.total(work, …)``, or from all rows at once, ``rows.gathered()``."""
+        """Fill the buffers, from sums over the rows (``rows.total(work, …)``) or from all rows at once (``rows.gathered()``)."""
 
     @abstractmethod
     def _transform(self, logits: Tensor) -> Tensor:
-        """Return calibrated logits (N, K) for ``logits`` (N, K) in float32 or float64, in the same dtype.
+        """Return calibrated logits (N, K), in the dtype of ``logits`` (N, K), which is float32 or float64.
 
         A calibrator with ``needs_features`` takes the named columns as a second, optional argument.
         """
 
     def fit(self, logits: Any, labels: Any = None, *, weights: Any = None) -> Self:
-        """Fit on validation data, never on training or test data.
+        """Fit the calibrator on validation data, never on training or test data.
 
         Args:
-            logits: (N, K) floating; or labelled ``Predictions``, whose weights, groups and features are used; or ``Pairs``, which
-                count as two classes; or rows outside memory, such as ``scale.batches(path)``.
-            labels: (N,) integers in [0, K), for logits.
-            weights: (N,) weights ≥ 0 of the rows, for logits, of which only the ratios matter; None for 1 each.
+            logits: Floating logits of shape (N, K). Labelled ``Predictions`` are accepted as well, including their weights,
+                groups and features; so are ``Pairs``, as predictions with two classes, and rows outside memory, such as
+                ``scale.batches(path)``.
+            labels: Integers (N,) in [0, K), only together with logits.
+            weights: Row weights (N,) ≥ 0, only together with logits. Only their ratios matter; None gives each row weight 1.
 
         Returns:
             The calibrator itself.
@@ -234,7 +248,7 @@ class Calibrator(Learned):
             rows = MemoryRows.of(logits.logits, logits.require_labels(), **columns)
         elif not isinstance(rows, RowSource):
             rows = MemoryRows.of(logits, labels, weights=weights)
-        if rows.weighted and not isinstance(logits, MemoryRows):  # whose weights may be counts, as scikit-learn's are
+        if rows.weighted and not isinstance(logits, MemoryRows):  # whose weights may be counts, as in scikit-learn
             rows = rows.normalized()
         with torch.no_grad(), computing_on(rows.device), one_thread_if_small(rows.count * rows.classes):
             self._learn(rows)
@@ -243,7 +257,7 @@ class Calibrator(Learned):
         return self
 
     def _learn(self, rows: RowSource) -> None:
-        """Fit without hashing the rows, for calibrators inside another one."""
+        """Fit without hashing the rows, for a calibrator that is part of another one."""
         self._fit(rows)
         self._note(rows)
 
@@ -256,16 +270,19 @@ class Calibrator(Learned):
         self._update_facts()
 
     def forward(self, logits: Tensor, features: Features | None = None) -> Tensor:
-        """Return calibrated logits.
+        """Return calibrated logits of the same shape and dtype.
 
         Args:
-            logits: (N, K) floating with the K of the fit, or (N, K, d1, …) from a convolutional network.
-            features: Named columns (N,), for a calibrator with ``needs_features``; None for any other. They hold for every
-                position of a row with more axes.
+            logits: Floating logits of shape (N, K), with the same K as in ``fit``, or (N, K, d1, …) from a convolutional network.
+            features: Named columns (N,) for a calibrator with ``needs_features``; None for any other. If the logits have more
+                than two axes, a row's features apply to all its positions.
+
+        Returns:
+            The calibrated logits.
 
         Raises:
-            NotFittedError: Before ``fit``.
-            InputError: If K differs from the data of ``fit``.
+            NotFittedError: If ``fit`` has not been called.
+            InputError: If K is not that of the data passed to ``fit``.
         """
         if isinstance(logits, Tensor) and logits.dim() > 2:
             rows = logits.movedim(1, -1)  # (N, d1, …, K)
@@ -279,7 +296,7 @@ class Calibrator(Learned):
         self.check_input(logits)
         kind = logits.device.type
         autocast = not torch.compiler.is_compiling() and torch.amp.is_autocast_available(kind)
-        # a matrix product in bfloat16 keeps three digits, too few for calibrated probabilities
+        # autocast is off, because a matrix product in bfloat16 keeps three digits, too few for calibrated probabilities
         with torch.autocast(kind, enabled=False) if autocast else nullcontext():
             if logits.dtype.itemsize >= torch.float32.itemsize:
                 wide, transform = bounded(logits), self._transform
@@ -290,7 +307,7 @@ class Calibrator(Learned):
             return self._in_16_bits(logits, features)
 
     def _in_16_bits(self, logits: Tensor, *features: Features) -> Tensor:
-        """Return the calibrated logits of 16-bit logits, computed in 32 bits and rounded so that no decision changes."""
+        """Return calibrated logits for 16-bit logits, computed in 32 bits and rounded without changing a decision."""
         wide = bounded(logits)
         answer = cast(Any, self._transform)(wide, *features)
         if answer is wide:
@@ -307,28 +324,28 @@ def _hashed(batch: Batch) -> KeptHashes:
 def bounded(logits: Tensor) -> Tensor:
     """Return ``logits`` (N, K) in 32 bits or more and within ±``_CERTAIN``, so that products with them do not overflow.
 
-    Rows whose largest logit is outside are shifted, which keeps their decision; classes far below it have probability 0 anyway. All
-    other rows are unchanged, because maps of raw logits depend on a constant added to a row.
+    A row whose largest logit is outside this range is shifted, which keeps its decision; classes far below the largest logit have
+    probability 0 anyway. All other rows stay unchanged, because some maps depend on a constant added to a row of raw logits.
     """
-    # The root of the sum of squares is at least the largest entry, and takes one pass. Otherwise reading a value would synchronise
-    # with the device, or could not be traced.
+    # The root of the sum of squares is at least as large as the largest entry, and takes one pass. On other devices, reading a
+    # value would synchronise with the device, and a traced graph could not branch on it.
     if logits.dtype.itemsize < torch.float32.itemsize:
         logits = logits.float()
     readable = logits.device.type == "cpu" and not torch.compiler.is_compiling() and not is_transformed(logits)
     if readable and float(torch.linalg.vector_norm(logits.detach())) <= _CERTAIN:
         return logits
     top = logits.amax(dim=1, keepdim=True)
-    # rows far below are shifted to 0, since at −_CERTAIN the largest would tie with the others
+    # rows far below are shifted to 0, because at −_CERTAIN the largest entry would tie with the others
     home = torch.where(top <= -_CERTAIN, 0.0, top.clamp_max(_CERTAIN))
     moved = (logits - (top - home)).clamp_min(-_CERTAIN)
     return torch.where(torch.isneginf(logits), logits, moved)
 
 
 def narrowed(answer: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return ``answer`` (N, K) in ``dtype``; if digits are lost, minus each row's maximum, which then is uniquely 0.
+    """Return ``answer`` (N, K) converted to ``dtype``; if the dtype changes, each row's maximum is subtracted first.
 
-    Rounding log-probabilities of thousands of classes would otherwise create ties, and so change decisions. Values below the range
-    of ``dtype`` become its lowest number, because −inf would mean that the class is excluded.
+    Without the subtraction, rounding the log-probabilities of thousands of classes would create ties and so change decisions. Values
+    below the range of ``dtype`` become its lowest number, because −inf would mean that the class is excluded.
     """
     if answer.dtype == dtype:
         return answer
@@ -339,8 +356,8 @@ def narrowed(answer: Tensor, dtype: torch.dtype) -> Tensor:
 def break_ties(answer: Tensor, decided: Tensor) -> Tensor:
     """Return ``answer`` (N, K) changed so that class ``decided`` (N, 1) is the unique maximum.
 
-    The margin is twice the rounding of float32, or of a narrower dtype, so that argmax finds the class in the logits, after a
-    softmax, and after float64 values were written as float32.
+    The margin is twice the rounding error of float32, or of a narrower dtype, so that argmax finds the class in the logits, after
+    a softmax, and after float64 values have been saved as float32.
     """
     top = answer.gather(1, decided)
     eps = max(torch.finfo(answer.dtype).eps, torch.finfo(torch.float32).eps)
@@ -349,13 +366,13 @@ def break_ties(answer: Tensor, decided: Tensor) -> Tensor:
 
 
 class Certified(Calibrator):
-    """A calibrator whose fit ends with a certificate: the largest entry of the objective's gradient at the end, in nats."""
+    """A calibrator whose fit ends with a certificate: the largest entry of the objective's gradient at the solution, in nats."""
 
     certificate: Tensor
 
     @property
     def gradient(self) -> float:
-        """The largest gradient entry at the end; NaN before ``fit``, and after a search over a grid."""
+        """The largest gradient entry at the solution; NaN before ``fit`` and after a grid search."""
         return float(self.certificate) if self.fitted and self.certificate.numel() else math.nan
 
 
@@ -376,7 +393,7 @@ class Tempered(Calibrator):
 
 
 class Identity(Calibrator):
-    """Returns the logits unchanged: the baseline, and the best choice if no gain can be shown.
+    """Returns the logits unchanged. This is the baseline, and the best choice if no calibrator shows a gain.
 
     Examples:
         >>> import torch
@@ -396,13 +413,13 @@ class Identity(Calibrator):
 
 
 class Chain(Calibrator):
-    """Fits and applies calibrators in order, each on the output of the previous one.
+    """Fits and applies calibrators in sequence, each on the output of the previous one.
 
     Args:
-        stages: At least one calibrator that needs only logits.
+        stages: One or more calibrators that need only logits.
 
     Raises:
-        InputError: If a stage is something else.
+        InputError: If there is no stage, or a stage is not such a calibrator.
 
     Examples:
         >>> from calibrant.calibrators import TemperatureScaling
@@ -415,7 +432,7 @@ class Chain(Calibrator):
         super().__init__()
         if not stages or not all(isinstance(stage, Calibrator) and not stage.needs_features for stage in stages):
             got = shown(stages[0] if len(stages) == 1 else stages)
-            raise refuse("at least one calibrator of the logits alone", got, "write Chain(first, second)")
+            raise refuse("at least one calibrator that needs only logits", got, "write Chain(first, second)")
         self.stages: Any = nn.ModuleList(stages)
         self.top_label = any(stage.top_label for stage in stages)
         self.decision_on_top = self.top_label and all(stage.decision_on_top for stage in stages if stage.top_label)
@@ -444,22 +461,22 @@ def check_label_logits(batch: Batch) -> None:
     """Check that no true class is excluded by a logit of −inf.
 
     Raises:
-        InputError: If one is; the error shows its label and row.
+        InputError: If a true class is excluded; the message names its label and row.
     """
     excluded = torch.isinf(batch.logits.gather(1, batch.labels[:, None])[:, 0])
     if bool(excluded.any()):
         row = int(excluded.nonzero()[0])
-        got = f"−inf for a label {int(batch.labels[row])} in row {row} of its batch"
+        got = f"−inf for the label {int(batch.labels[row])} in row {row} of its batch"
         raise InputError("a finite logit for every label", got, LABEL_EXCLUDED)
 
 
 def wrong_mass(batch: Batch) -> Tensor:
-    """Return the weight of the rows whose largest logit is not that of the label."""
+    """Return the total weight of the rows whose largest logit is not that of the label."""
     return batch.row_weights[batch.logits.argmax(dim=1) != batch.labels].sum()
 
 
 def with_logits(batch: Batch, change: Callable[..., Tensor], *parameters: float) -> Batch:
-    """Return the rows with logits ``change(logits, *parameters)``, which are not rounded to 16 bits."""
+    """Return the batch with its logits replaced by ``change(logits, *parameters)``, in float32 or wider."""
     z = batch.logits
     wide = z.float() if z.dtype.itemsize < torch.float32.itemsize else z
     return replace(batch, logits=change(wide, *parameters))
@@ -472,7 +489,7 @@ def lift_excluded(logits: Tensor) -> Tensor:
 
 
 def keep_excluded(answer: Tensor, logits: Tensor) -> Tensor:
-    """Return ``answer`` in the dtype of ``logits``, with −inf for every class that ``logits`` exclude."""
+    """Return ``answer`` in the dtype of ``logits``, with −inf for every class that is −inf in ``logits``."""
     return torch.where(torch.isneginf(logits), -torch.inf, answer).to(logits.dtype)
 
 

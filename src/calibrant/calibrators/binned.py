@@ -1,7 +1,7 @@
 """Piecewise maps: histogram binning of the top label, isotonic regression, and Venn–Abers calibration.
 
-Isotonic maps are fitted to the log-odds of each class against the rest; Venn–Abers calibration fits two, one for each label that a
-new row can have.
+Isotonic maps are fitted to the log-odds of each class against the rest. Venn–Abers calibration fits two maps per class, one for each
+label that a new row can have.
 """
 
 from abc import abstractmethod
@@ -23,18 +23,18 @@ from calibrant.rows import Batch, RowSource
 
 
 class HistogramBinning(Calibrator):
-    """Replaces the confidence of the decision by the accuracy in its bin on validation data (Zadrozny & Elkan 2001).
+    """Replaces each confidence with the accuracy in its bin on validation data (Zadrozny & Elkan 2001).
 
-    The decision is made before and does not change; in a bin without validation rows its confidence does not either. The new
-    confidence can be the smallest probability of the row, so ``Predictions.calibrated_by`` keeps the decision separately. The
-    other classes share the rest in their old proportions.
+    The decision is made beforehand and does not change. In a bin without validation rows, the confidence does not change
+    either. The new confidence can be the smallest probability of the row, so ``Predictions.calibrated_by`` stores the decision
+    separately. The other classes share the remaining probability in their old proportions.
 
     Args:
-        binning: ``EqualWidth(15)`` (Wang et al. 2021) or ``EqualMass(…)``, whose edges come from the data of the fit.
-        floor: New confidences are clipped to [floor, 1 − floor], floor in [0, 0.5); with 0 the log-loss can be +inf.
+        binning: ``EqualWidth(15)``, as in Wang et al. (2021), or ``EqualMass(…)``, whose edges come from the fitting data.
+        floor: New confidences are clipped to [floor, 1 − floor], with floor in [0, 0.5). With 0, the log-loss can be +inf.
 
     Attributes:
-        confidences: (B,) the new confidence of each bin; −1 if the old one is kept.
+        confidences: The new confidence of each bin (B,); −1 if the old confidence is kept.
 
     Examples:
         >>> from calibrant.binning import EqualWidth
@@ -81,7 +81,7 @@ class HistogramBinning(Calibrator):
 
 
 def _confidence(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the float64 confidence (N,) and the decided class (N,), computed identically in fitting and applying."""
+    """Return the float64 confidence (N,) and the decided class (N,), computed in the same way for fitting and for applying."""
     z = logits.double()
     largest, decided = z.max(dim=1, keepdim=True)
     return torch.exp(z - largest).sum(dim=1).reciprocal(), decided[:, 0]
@@ -97,7 +97,7 @@ def _bin_between(confidence: Tensor, edges: Tensor) -> Tensor:
 
 
 def _bin_sums(batch: Batch, edges: Tensor) -> Tensor:
-    """Return the weight of all rows and of the correct rows in each bin (2, B)."""
+    """Return the total weight of all rows and of the correct rows in each bin (2, B)."""
     confidence, decided = _confidence(batch.logits)
     index, weights = _bin_between(confidence, edges), batch.row_weights
     columns = (weights, weights * (decided == batch.labels))
@@ -105,7 +105,7 @@ def _bin_sums(batch: Batch, edges: Tensor) -> Tensor:
 
 
 class _Piecewise(OneVsRest):
-    """One-vs-rest isotonic regression; between knots, which subclasses choose, the probability is linear in the log-odds."""
+    """One-vs-rest isotonic regression. Subclasses choose the knots, between which the probability is linear in the log-odds."""
 
     places: Tensor
     values: Tensor
@@ -117,7 +117,13 @@ class _Piecewise(OneVsRest):
 
     @abstractmethod
     def _knots(self, scores: PooledScores, blocks: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return knots and their values, from the scores, the start of each pooled block (and the end), and each score's value."""
+        """Return the knots and their values.
+
+        Args:
+            scores: The distinct scores.
+            blocks: The start of each pooled block, followed by the end of the last.
+            values: The isotonic value of each score.
+        """
 
     def _fit(self, rows: RowSource) -> None:
         from scipy.optimize import isotonic_regression
@@ -134,7 +140,7 @@ class _Piecewise(OneVsRest):
         right = rank_in(self.places, log_odds).clamp_max(self.places.shape[1] - 1)
         left = (right - 1).clamp_min(0)
         x0, x1 = self.places.gather(1, left), self.places.gather(1, right)
-        # beyond the ends both knots coincide; dividing by 1 gives 0 / 1 instead of 0 / 0 in every precision
+        # beyond the ends, both knots coincide; dividing by 1 then gives 0 / 1 instead of 0 / 0 in every precision
         part = ((log_odds - x0) / torch.where(x1 > x0, x1 - x0, 1.0)).clamp(0, 1)
         p = torch.lerp(self.values.gather(1, left), self.values.gather(1, right), part).clamp(0, 1)
         share = self.share / max(2, self.places.shape[0])
@@ -151,18 +157,18 @@ def padded(learned: Iterable[tuple[Any, ...]], device: torch.device) -> Iterator
 
 
 class IsotonicCalibration(_Piecewise):
-    """Isotonic regression: the best non-decreasing map of the log-odds (pool adjacent violators), mixed with a floor.
+    """Isotonic regression: the best non-decreasing map of the log-odds (pool adjacent violators), mixed with a uniform floor.
 
-    Two classes have one map. With more classes, each class has a map against the rest, and the results are normalised. Between
-    pooled blocks the map is linear in the log-odds. Isotonic regression alone gives probabilities of 0 and 1, and so an infinite
-    log-loss on most real data; (1 − ε) p + ε / K keeps it finite.
+    Two classes share one map. With more classes, each class has its own map against the rest, and the results are normalised.
+    Between pooled blocks, the map is linear in the log-odds. Isotonic regression alone returns probabilities of 0 and 1, and
+    therefore an infinite log-loss on most real data; (1 − ε) p + ε / K keeps the log-loss finite.
 
     Args:
         floor: ε in [0, 1); None for 1 / (N + 1). With 0, probabilities of 0 are possible.
 
     Attributes:
-        places: (C, B) the knots, in log-odds; shorter rows repeat their last.
-        values: (C, B) the probability at each.
+        places: The knots (C, B), in log-odds; shorter rows repeat their last entry.
+        values: The probability at each knot (C, B).
 
     Examples:
         >>> import torch
@@ -180,17 +186,17 @@ class IsotonicCalibration(_Piecewise):
 
 
 class CentredIsotonic(_Piecewise):
-    """Isotonic regression interpolated linearly between the centres of the pooled blocks.
+    """Isotonic regression that is interpolated linearly between the centres of the pooled blocks.
 
     The steps of isotonic regression are artefacts of limited data. The centred map increases strictly between the centres of
-    the first and the last block, so it keeps the order of rows that isotonic regression would tie.
+    the first and the last block, so it preserves the order of rows that isotonic regression would tie.
 
     Args:
-        floor: ε in [0, 1) of (1 − ε) p + ε / K; None for 1 / (N + 1). With 0, probabilities of 0 are possible.
+        floor: The ε in (1 − ε) p + ε / K, in [0, 1); None for 1 / (N + 1). With 0, probabilities of 0 are possible.
 
     Attributes:
-        places: (C, B) the centres, in log-odds; shorter rows repeat their last.
-        values: (C, B) the probability at each.
+        places: The centres (C, B), in log-odds; shorter rows repeat their last entry.
+        values: The probability at each centre (C, B).
 
     Examples:
         >>> import torch
@@ -211,15 +217,15 @@ class CentredIsotonic(_Piecewise):
 class VennAbers(OneVsRest):
     """Inductive Venn–Abers calibration: p = p₁ / (1 − p₀ + p₁), where p_y is the isotonic fit with the new row added as label y.
 
-    If rows are exchangeable, one of p₀ and p₁ is perfectly calibrated; their distance shows how uncertain the data leave the
-    probability. Both are exact: they are step functions with steps at the fitting rows, computed in one pass each. Two classes
-    have one pair of maps; with more classes, each class has a pair against the rest, and the results are normalised. p is never
-    0 or 1.
+    If the rows are exchangeable, one of p₀ and p₁ is perfectly calibrated, and the distance between them shows how uncertain
+    the probability is given the data. Both are exact: they are step functions with steps at the fitting rows, each computed in
+    one pass. Two classes share one pair of maps. With more classes, each class has its own pair against the rest, and the
+    results are normalised. The result p is never 0 or 1.
 
     Attributes:
-        places: (C, M) the distinct log-odds of the fit; shorter rows repeat their last entry.
-        lower: (C, M + 1) values of p₀ at and between these log-odds.
-        upper: (C, M + 1) values of p₁ at and between these log-odds.
+        places: The distinct log-odds of the fitting rows (C, M); shorter rows repeat their last entry.
+        lower: Values of p₀ at and between these log-odds (C, M + 1).
+        upper: Values of p₁ at and between these log-odds (C, M + 1).
 
     Examples:
         >>> z, y = torch.tensor([[0.0, 2.0], [0.0, -1.0], [0.0, 1.0], [0.0, -2.0]]), torch.tensor([1, 0, 1, 0])
@@ -238,12 +244,19 @@ class VennAbers(OneVsRest):
     def interval(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Return (p₀, p₁), each (N, K): the two probabilities of each class against the rest.
 
+        Args:
+            logits: Floating logits (N, K), with the same K as in ``fit``.
+
+        Returns:
+            p₀ and p₁, float64.
+
         Raises:
-            InputError: If the shape is not that of ``fit``.
+            NotFittedError: If ``fit`` has not been called.
+            InputError: If K is not that of the data passed to ``fit``.
         """
         self.check_input(logits)
         low, high = (bound.T for bound in self._bounds(log_odds(logits).T.contiguous()))
-        if logits.shape[1] == 2:  # the other class's answers are the complements, in the other order
+        if logits.shape[1] == 2:  # the bounds of the other class are the complements, in reverse order
             low, high = torch.cat([1 - high, low], dim=1), torch.cat([1 - low, high], dim=1)
         return low, high
 
@@ -251,8 +264,8 @@ class VennAbers(OneVsRest):
         self.places, self.lower, self.upper = padded(map(_maps, pool_ties(*self._scores(rows))), rows.device)
 
     def _bounds(self, log_odds: Tensor) -> tuple[Tensor, Tensor]:
-        # a row between two places has the p₀ of the lower and the p₁ of the upper one; a row of the fit is at its place whatever
-        # library computes its log-odds in float64
+        # A row between two places has the p₀ of the lower and the p₁ of the upper place. The tolerance keeps a fitting row at its
+        # place, whichever library computes its log-odds in float64.
         near = 1e-10 * (1 + log_odds.abs().clamp(max=1e6))
         low = self.lower.gather(1, rank_in(self.places, log_odds + near, right=True))
         high = self.upper.gather(1, rank_in(self.places, log_odds - near))
@@ -264,17 +277,17 @@ class VennAbers(OneVsRest):
 
 
 def _maps(scores: PooledScores) -> tuple[np.ndarray, ...]:
-    """Return places, p₀ and p₁ of one class."""
+    """Return the places, p₀ and p₁ for one class."""
     upper = _with_one_more(scores.mean, scores.mass)
-    # label 0 is label 1 seen from the other side
+    # adding label 0 is adding label 1 with labels and order reversed
     lower = 1 - _with_one_more(1 - scores.mean[::-1], scores.mass[::-1])[::-1]
     return scores.places, np.r_[0.0, lower], np.r_[upper, 1.0]
 
 
 def _with_one_more(mean: np.ndarray, mass: np.ndarray) -> np.ndarray:
-    """Return, for each place, the isotonic value there once a row of weight 1 and label 1 is added to it.
+    """Return, for each place, the isotonic value there after a row with weight 1 and label 1 is added at this place.
 
-    What the added row pools lies next to it among the blocks of the places before and of those after, so each place costs a few steps.
+    The added row is pooled only with neighbouring blocks, from the places before and after it, so each place takes a few steps.
     """
     before, after = _blocks(mean, mass), _blocks(1 - mean[::-1], mass[::-1])[::-1]  # the latter from the other end
     answer = np.empty_like(mean)
@@ -297,7 +310,7 @@ def _with_one_more(mean: np.ndarray, mass: np.ndarray) -> np.ndarray:
 def _blocks(mean: np.ndarray, mass: np.ndarray) -> list[Any]:
     """Return the pooled blocks of the first 0, 1, 2 … places, as linked lists.
 
-    A list is (value, weight, list of the earlier blocks), beginning with the last block, or None if there is no block.
+    A list is (value, weight, list of earlier blocks) and starts with the last block; the list of no blocks is None.
     """
     blocks: Any = None
     found = [blocks]

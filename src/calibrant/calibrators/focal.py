@@ -1,4 +1,4 @@
-"""The focal calibration map of the logits, and focal temperature scaling, which fits a temperature and the map's exponent γ."""
+"""The focal calibration map, and focal temperature scaling, which fits a temperature and the exponent γ of this map."""
 
 import math
 from collections.abc import Sequence
@@ -20,41 +20,43 @@ from calibrant.scores import check_focal_gamma
 from calibrant.theory.focal_map import focal_scores
 
 PUBLISHED_GAMMAS = (-0.5, -0.25, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0)
-_ENOUGH = 1e-5  # largest accepted gradient entry in nats; the map loses digits for γ near −1 and confident rows
-_TOLERANCE = 1e-10  # gradient entry at which the search ends
-# Each takes a tenth of what is left or less, but where two parameters do the same, as with two classes
+_ENOUGH = 1e-5  # largest accepted gradient entry in nats; the map loses digits if γ is near −1 and rows are confident
+_TOLERANCE = 1e-10  # gradient entry at which the search stops
+# Each step leaves a tenth of the error or less, except if both parameters have the same effect, as they can with two classes
 _NEWTON_STEPS = 10
-_EXCLUDED = -1e30  # replaces −inf: its exponential is 0, but 0 times it is not NaN
-_BLOCK = 1 << 14  # number of logits per block, so that intermediate results stay in a core's cache
+_EXCLUDED = -1e30  # replaces −inf: its exponential is 0, but its product with 0 is not NaN
+_BLOCK = 1 << 14  # number of logits per block, so that intermediate results stay in the cache of a core
 _FEW_CLASSES = 32  # with fewer classes, sums run along the rows
 
 
 class FocalTemperatureScaling(Tempered):
     """FC_γ(softmax(z / T)): temperature scaling with a second parameter that curves the map (Komisarenko & Kull 2024).
 
-    T is applied first, then the focal map. γ need not be that of training; γ = 0 is temperature scaling. By default both
+    T is applied first, then the focal map. γ need not be the γ used in training; γ = 0 is temperature scaling. By default, both
     minimise the log-loss, with T in [1e-3, 1e3] and γ between the smallest and the largest of ``gammas``. The search is repeated
     from each of ``gammas``, and the best result is kept. The decision never changes.
 
-    With a grid, or with the ECE, which is not continuous, all pairs of ``gammas`` and temperatures are compared, as published. Among
-    equally good pairs the one with the smallest |γ|, then the smallest T, is chosen.
+    With a grid, or with the ECE, which is not continuous, all pairs of ``gammas`` and temperatures are compared, as published.
+    Among equally good pairs, the one with the smallest |γ| is chosen, and then the one with the smallest T.
 
     Args:
-        criterion: "nll" or "ece"; None is that of the preset in ``grid``, or "nll". Choosing by ECE can raise the log-loss much.
-        binning: Bins of the ECE, or a number of equal-width bins; None is that of the preset, or ``EqualMass(15)``. Weighted
+        criterion: "nll" or "ece". None uses the criterion of the preset in ``grid``, or "nll". Minimising the ECE can increase
+            the log-loss considerably.
+        binning: Bins for the ECE, or a number of equal-width bins. None uses those of the preset, or ``EqualMass(15)``. Weighted
             rows need ``EqualWidth``.
-        gammas: Values of γ > −1. ``FocalTemperatureScaling.published`` holds the nine published ones.
-        grid: Temperatures > 0, or a preset's name as in ``TemperatureScaling``; None is .01 … 5 (preset "komisarenko") if
+        gammas: Values of γ > −1. ``FocalTemperatureScaling.published`` holds the nine published values.
+        grid: Temperatures > 0, or a preset's name as in ``TemperatureScaling``. None uses .01 … 5 (the preset "komisarenko") if
             candidates are compared.
-        search: "full" compares all pairs. "line" finds the best T at the smallest and the largest γ, and searches the straight
-            line between them: 3 evaluations per temperature (Komisarenko & Kull §5.2).
-        prior: Standard deviation > 0 of normal priors on log T and on log(1 + γ) with mean 0, or None for none. A prior keeps a
-            small or entirely correct validation set from driving both to their bounds. The search then starts at γ = 0 only.
+        search: "full" compares all pairs. "line" finds the best T at the smallest and at the largest γ, and searches the
+            straight line between these two points: 3 evaluations per temperature (Komisarenko & Kull §5.2).
+        prior: Standard deviation > 0 of normal priors on log T and on log(1 + γ) with mean 0; None for no priors. A prior keeps
+            a small or entirely correct validation set from driving both parameters to their bounds. With a prior, the search
+            starts only at γ = 0.
 
     Attributes:
         temperature: The fitted T.
         gamma: The fitted γ.
-        objective: The criterion's value at the solution, on the data of the fit.
+        objective: The value of the criterion at the solution, on the fitting data.
 
     Raises:
         InputError: If ``prior`` is combined with the criterion "ece", a grid or a line.
@@ -99,7 +101,7 @@ class FocalTemperatureScaling(Tempered):
         self._compares = criterion == "ece" or grid is not None or search == "line"
         if prior is not None and self._compares:
             raise refuse(
-                "prior with the continuous fit by log-loss", "criterion, grid or line beside it", "leave one out"
+                "prior only with the continuous log-loss fit", "a criterion, grid or line as well", "leave one out"
             )
 
     @property
@@ -109,7 +111,7 @@ class FocalTemperatureScaling(Tempered):
 
     @property
     def objective(self) -> float:
-        """The criterion's value on the data of the fit; NaN before ``fit``."""
+        """The value of the criterion on the fitting data; NaN before ``fit``."""
         return float(self.reached) if self.fitted else math.nan
 
     def _fit(self, rows: RowSource) -> None:
@@ -137,21 +139,24 @@ class FocalTemperatureScaling(Tempered):
 def fit_focal(
     rows: RowSource, ends: tuple[float, float], start: tuple[float, float], prior: float | None, tolerance: float
 ) -> tuple[float, float, float]:
-    """Return (log T, γ, mean log-loss) at the local minimum of the penalised log-loss that is found from ``start``.
+    """Return (log T, γ, mean log-loss) at the local minimum of the penalised log-loss that a search from ``start`` finds.
 
-    The search is over (log T, log(1 + γ)) with T in [1e-3, 1e3] and γ within ``ends``. It uses Newton's method with Fisher's
-    information, which differs from the Hessian by a term of mean 0 (and not at all at γ = 0), and SciPy's L-BFGS-B if a few steps
-    do not lower the gradient.
+    The search is over (log T, log(1 + γ)) with T in [1e-3, 1e3] and γ within ``ends``. It uses Newton's method with the Fisher
+    information, which differs from the Hessian by a term with mean 0 (and not at all at γ = 0), and SciPy's L-BFGS-B if a few
+    Newton steps do not reduce the gradient.
 
     Args:
         rows: The data.
         ends: Smallest and largest γ.
-        start: (log T, γ).
-        prior: Standard deviation of normal priors on both, or None for none.
-        tolerance: Largest gradient entry at which the search ends.
+        start: The starting point (log T, γ).
+        prior: Standard deviation of the normal priors on log T and log(1 + γ); None for no priors.
+        tolerance: Largest gradient entry at which the search stops.
+
+    Returns:
+        The solution and the unpenalised mean log-loss there.
 
     Raises:
-        FitError: If the gradient is not small at the end.
+        FitError: If the gradient at the solution is not small.
     """
     from scipy.optimize import minimize
 
@@ -185,7 +190,10 @@ def fit_focal(
 
 
 def _focal_sums(batch: Batch, t: float, gamma: float) -> Tensor:
-    """Return Σ ℓ, Σ ∂ℓ/∂t, Σ ∂ℓ/∂γ, and Fisher's information tt, tγ, γγ (6,), of ℓ = −log softmax(s) at the label, t = log T."""
+    """Return Σ ℓ, Σ ∂ℓ/∂t, Σ ∂ℓ/∂γ and the Fisher information's entries tt, tγ, γγ (6,).
+
+    Here ℓ = −log softmax(s) at the label, and t = log T.
+    """
     check_label_logits(batch)
     step = max(1, _BLOCK // batch.logits.shape[1]) if batch.logits.device.type == "cpu" else len(batch)
     parts = zip(batch.logits.split(step), batch.labels.split(step), batch.row_weights.split(step), strict=True)
@@ -202,20 +210,21 @@ def _block_sums(z: Tensor, labels: Tensor, t: float, gamma: float) -> Tensor:
     2024, Proposition 2). By γ: s_γ = −log(1 − q) − u / (1 + γ u). By t = log T: s_t = −c ds/dL with c = a − E_q a, a = z / T,
     and ds/dL = 1 + γ (r − u' / (1 + γ u)), u' = du/dL = (1 + r) u − r.
     """
-    # sums over few classes are fast along the first dimension
+    # sums over few classes are fastest along the first dimension
     dim = 0 if z.shape[1] < _FEW_CLASSES else 1
     z, label = (z.T.contiguous(), labels[None]) if dim == 0 else (z, labels[:, None])
     highest, top = z.max(dim=dim, keepdim=True)
     a = z.sub(highest).mul_(math.exp(-t)).clamp_min_(_EXCLUDED)
     q = a.exp().scatter_(dim, top, 0.0)
-    others = q.sum(dim=dim, keepdim=True)  # relative to the top, whose 1 − q has lost its digits where q is nearly 1
+    # relative to the top class, whose 1 − q would lose its digits where q is nearly 1
+    others = q.sum(dim=dim, keepdim=True)
     norm = 1 + others
     log_q = a - others.log1p()
     q = q.scatter_(dim, top, 1.0).div_(norm)
     rest = (1 - q).scatter_(dim, top, others / norm).clamp_min_(1e-130)
     c = a.sub_((q * a).sum(dim=dim, keepdim=True))
     r = q.div_(rest)
-    u = -r * log_q.clamp_min(-745.0)  # below it q, and with it r L, is 0
+    u = -r * log_q.clamp_min(-745.0)  # below this value q is 0, and so is r L
     lift = 1 + gamma * u
     log_rest = rest.log_()
     s = log_q - gamma * log_rest - lift.log()
@@ -225,7 +234,7 @@ def _block_sums(z: Tensor, labels: Tensor, t: float, gamma: float) -> Tensor:
     p, at_label = log_p.exp(), [part.gather(dim, label).squeeze(dim) for part in (log_p, by_t, by_gamma)]
     weighted = p * by_t, p.mul_(by_gamma)
     means = [part.sum(dim=dim) for part in weighted]
-    # Fisher's information is the covariance of (s_t, s_γ) under p
+    # the Fisher information is the covariance of (s_t, s_γ) under p
     information = [
         (weighted[i] * one).sum(dim=dim) - means[i] * means[j]
         for i, j, one in ((0, 0, by_t), (0, 1, by_gamma), (1, 1, by_gamma))
@@ -234,15 +243,15 @@ def _block_sums(z: Tensor, labels: Tensor, t: float, gamma: float) -> Tensor:
 
 
 class FocalCalibration(Calibrator):
-    """The focal calibration map at a given γ, which undoes the effect of training with focal loss.
+    """The focal calibration map for a given γ, which reverses the effect of training with focal loss.
 
     A network that minimises focal loss with γ outputs q = softmax(z), from which the map recovers the class probabilities:
-    p_j ∝ q_j / [(1 − q_j)^γ (1 + γ u(q_j))], u(q) = −q log q / (1 − q). Only the number of classes is learned. The map is
-    computed in log space, so the decision never changes, and saturated rows keep their order.
+    p_j ∝ q_j / [(1 − q_j)^γ (1 + γ u(q_j))] with u(q) = −q log q / (1 − q). ``fit`` learns only the number of classes. The map
+    is computed in log space, so the decision never changes, and saturated rows keep their order.
 
     Args:
-        gamma: γ > −1, usually that of training; 0 is the identity. γ > 0 makes confident rows more confident and may make
-            others less confident; γ < 0 makes confident rows less confident.
+        gamma: γ > −1, usually the γ used in training; 0 is the identity. γ > 0 makes confident rows more confident and may make
+            other rows less confident; γ < 0 makes confident rows less confident.
 
     Examples:
         >>> z, y = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 1])
@@ -268,7 +277,10 @@ class FocalCalibration(Calibrator):
 
 
 def focal_log_probs(logits: Tensor, gamma: float | Tensor) -> Tensor:
-    """Return log p (N, K) of the focal map, like ``theory.focal_map``, but without branches on values, so that it can be traced."""
+    """Return the log-probabilities (N, K) of the focal map.
+
+    Unlike ``theory.focal_map``, this function does not branch on values, so that it can be traced.
+    """
     # in float64, because ONNX has no log1p, and in float32 the lost digits of log(1 − q) change probabilities by 1e-4 for γ < 0
     log_p = log_normalise(focal_scores(logits.double(), gamma))
     # the top class is computed differently from the others, so rounding could put a tied class above it

@@ -1,8 +1,8 @@
-"""Folds and samples that depend only on the rows' scores, not on their order or on repetitions of a row.
+"""Folds and samples that depend only on the scores of the rows, and not on their order or on repeated rows.
 
-The hash must not include the label. With tied scores (a forest's votes, rounded probabilities) it would put all rows with one score
-and one label into the same fold, so the other folds would show only the opposite label, and every honest fit would look harmful.
-Rows of a score that many rows share are distributed to all folds, separately for each label.
+The hash must not include the label. With tied scores (the votes of a random forest, or rounded probabilities) such a hash would put
+all rows with the same score and label into one fold. The other folds would then show only the opposite label for this score, and every
+honest fit would look harmful. Rows whose score many others share are distributed over all folds, separately for each label.
 """
 
 import torch
@@ -15,17 +15,20 @@ from calibrant.rows import Batch
 # Odd numbers, so that multiplication modulo 2⁶⁴ is injective: the multipliers of xorshift64* (Vigna 2016) and of SplitMix64 (Steele
 # et al. 2014), the latter without its top bit, which does not fit into int64.
 _MIX = (0x2545F4914F6CDD1D, 0x1E3779B97F4A7C15)
-_COMMON = 0.01  # a score that a larger fraction of the rows share is not a repetition of one row
+_COMMON = 0.01  # a score that a larger fraction of the rows share does not come from repetitions of one row
 _COLUMNS = 64  # largest number of columns that enter a hash
 
 
 def fold_by_scores(batch: Batch, folds: int, codes: Tensor | None = None) -> Tensor:
-    """Return the fold (n,) in [0, folds) of each row, from its scores or, if there are groups, from its group.
+    """Return the fold (n,) in [0, folds) of each row, determined by its scores or, if there are groups, by its group.
 
     Args:
         batch: The rows.
         folds: Number of folds.
-        codes: (n, C) whole numbers that distinguish rows with equal scores, or None.
+        codes: Whole numbers (n, C) that distinguish rows with equal scores, or None.
+
+    Returns:
+        The folds as int64.
     """
     if batch.groups is not None:
         return (_scrambled(batch.groups.cpu()) % folds).to(batch.labels.device)
@@ -35,7 +38,7 @@ def fold_by_scores(batch: Batch, folds: int, codes: Tensor | None = None) -> Ten
     bits = _scrambled(key)
     _, score, count = torch.unique(bits, return_inverse=True, return_counts=True)
     common = count[score] > max(len(batch) * _COMMON, folds)
-    # sorted by score and label, so that rows with the same score are dealt out to the folds, from a start the score determines
+    # sorted by score and label, so that rows with the same score are dealt out to the folds in turn; the score determines the first
     order = (score * batch.logits.shape[1] + batch.labels.cpu()).argsort(stable=True)
     place = torch.empty_like(order)
     place[order] = torch.arange(len(order))
@@ -61,8 +64,8 @@ def hash_rows(logits: Tensor) -> Tensor:
 
 
 def _scrambled(key: Tensor) -> Tensor:
-    # A product's bit depends on lower bits only: each shift brings high bits down before the next product carries them up, and
-    # the answer is taken from above bit 20. The mask also drops the sign, which >> extends.
+    # Each bit of a product depends only on lower bits. Each shift therefore brings high bits down before the next product carries
+    # them up, and the answer is taken from above bit 20. The mask also drops the sign, which >> extends.
     mixed = (key ^ (key >> 32)) * _MIX[1]
     mixed = (mixed ^ (mixed >> 29)) * _MIX[0]
     return (mixed >> 20) & ((1 << 40) - 1)

@@ -1,4 +1,4 @@
-"""The papers' searches for a temperature and a focal exponent γ: all candidates of a grid, or a line through two of its columns.
+"""The published searches for a temperature and a focal exponent γ, over a whole grid or along a line through two of its columns.
 
 The criterion is the log-loss or the ECE of softmax(z / T) after the focal map, which is the identity at γ = 0.
 """
@@ -21,14 +21,17 @@ from calibrant.errors import BoundWarning, InputError
 from calibrant.rows import RowSource
 from calibrant.scores import entropy_ratio
 
-_DIGITS = 12  # values that agree to this many decimals are ties
-_ROUNDING = 1e-11  # rounding error of a mean over rows; errors that differ by less are ties
+_DIGITS = 12  # values that agree to this many decimal places are ties
+_ROUNDING = 1e-11  # rounding error of a mean over rows; values that differ by less are ties
 Criterion = Literal["nll", "ece"] | None
 Grid = Sequence[float] | Literal["mukhoti", "wang", "wang-code", "komisarenko", "komisarenko-code"] | None
 
 
 class Preset(NamedTuple):
-    """A published grid, T = step, 2·step … steps·step, as exact quotients, whereas adding up T drifts to 9.99999999999998."""
+    """A published grid of temperatures, T = step, 2·step … steps·step.
+
+    The temperatures are exact quotients, because repeated addition would drift to values such as 9.99999999999998.
+    """
 
     per_unit: int
     steps: int
@@ -37,11 +40,12 @@ class Preset(NamedTuple):
 
     @property
     def temperatures(self) -> list[float]:
-        """The candidates, ascending."""
+        """The candidate temperatures, in ascending order."""
         return [i / self.per_unit for i in range(1, self.steps + 1)]
 
 
-# All use the ECE. The code behind "wang-code" also tries T = 0, whose NaN it ignores, and never accepts an ECE of exactly 0.
+# All presets use the ECE. The published code behind "wang-code" also tries T = 0, whose NaN it ignores, and never accepts an ECE of
+# exactly 0.
 PRESETS = {
     "mukhoti": Preset(10, 100, EqualWidth(15)),
     "wang": Preset(100, 1000, EqualWidth(15)),
@@ -52,18 +56,18 @@ PRESETS = {
 
 
 def check_grid(criterion: Any, grid: Any) -> Any:
-    """Return ``grid``, temperatures sorted, after checking it and the criterion."""
+    """Check the grid and the criterion, and return ``grid`` with its temperatures sorted."""
     check_choice(criterion or "nll", name="criterion", choices=("nll", "ece"))
     if grid is None or isinstance(grid, str):
         return grid and check_choice(grid, name="grid", choices=PRESETS)
     temperatures = sorted({check_number(one, name="grid", low=0, open_low=True) for one in grid})
     if not temperatures:
-        raise refuse("at least one temperature in grid", "none", "name one, or a preset")
+        raise refuse("at least one temperature in grid", "none", "pass temperatures, or the name of a preset")
     return temperatures
 
 
 class Best(NamedTuple):
-    """A candidate; the lowest criterion is best, then the smallest |γ|, then the smallest T."""
+    """A candidate. The lowest criterion is best; ties are broken by the smallest |γ|, then by the smallest T."""
 
     rounded: float
     size: float
@@ -77,13 +81,13 @@ class GridSearch:
 
     Args:
         rows: The data.
-        criterion: "nll" or "ece"; None is the ECE for a preset and the log-loss otherwise.
-        binning: Bins of the ECE; None uses those of the preset.
-        grid: Temperatures, or a preset's name; None uses the preset ``otherwise``.
-        otherwise: A preset's name.
+        criterion: "nll" or "ece"; None means the ECE for a preset and the log-loss otherwise.
+        binning: Bins for the ECE; None uses those of the preset.
+        grid: Temperatures, or the name of a preset; None uses the preset ``otherwise``.
+        otherwise: The name of a preset.
 
     Raises:
-        InputError: If a label's logit is −inf, or there are weights and bins of equal mass.
+        InputError: If a label's logit is −inf, or if the rows have weights and the bins have equal mass.
     """
 
     def __init__(
@@ -120,8 +124,8 @@ class GridSearch:
         return float(values.mean() if self.weights is None else self.weights @ values / self.weights.sum())
 
     def full(self, gammas: Sequence[float]) -> Best:
-        """Return the best of all pairs."""
-        # interpolated edges leave rows out, so that the ECE may be below what the mean confidence says
+        """Return the best of all pairs (γ, T)."""
+        # interpolated edges leave rows out, so the ECE can be below |mean confidence − accuracy|
         bounded = self.binning is not None and getattr(self.binning, "ties", "") != "interpolated"
         best = Best(math.inf, 0, 0, 0, math.inf)
         for gamma in gammas:
@@ -134,17 +138,17 @@ class GridSearch:
         if ends[0] < ends[1] and best.temperature in ends:
             warn_user(
                 f"expected the best temperature inside the grid, got its end {best.temperature:g}, so a better one may lie "
-                "beyond; extend the grid, or use more validation data",
+                "beyond it; extend the grid, or use more validation data",
                 BoundWarning,
             )
         return best
 
     def _crossing(self, gamma: float, best: Best) -> Best:
-        """Return the better of ``best`` and the T of lowest ECE at this γ, skipping temperatures that cannot be the best.
+        """Return the better of ``best`` and the T with the lowest ECE at this γ, skipping temperatures that cannot be the best.
 
-        The ECE is at least |mean confidence − accuracy|, by the triangle inequality. The mean confidence decreases with T, so the
-        search goes in both directions from where it equals the accuracy, until this bound exceeds the best ECE. If the mean
-        confidence increases somewhere, all temperatures are compared.
+        By the triangle inequality, the ECE is at least |mean confidence − accuracy|. The mean confidence decreases with T, so the
+        search starts at the T where the mean confidence equals the accuracy, and proceeds in both directions until this bound
+        exceeds the best ECE. If the mean confidence increases anywhere, all temperatures are compared.
         """
         excess: dict[int, float] = {}
 
@@ -167,7 +171,10 @@ class GridSearch:
         return best
 
     def line(self, gammas: Sequence[float]) -> Best:
-        """Return the best on the line through the best temperatures of the outermost two γ, as many points as temperatures."""
+        """Return the best candidate on the line between the best temperatures at the smallest and the largest γ.
+
+        The line has as many points as the grid has temperatures.
+        """
         low, high, count = self.full([min(gammas)]), self.full([max(gammas)]), len(self.temperatures)
         if low.gamma == high.gamma or count == 1:
             return min(low, high)
@@ -177,7 +184,7 @@ class GridSearch:
 
 
 def check_weights_count(binning: Binning) -> None:
-    """Raise an error for weighted rows with bins of equal mass, because a row of weight 2.5 cannot be split between bins."""
+    """Raise an error if bins have equal mass, because a weighted row, say of weight 2.5, cannot be split between such bins."""
     if isinstance(binning, EqualMass):
         raise InputError(
             "no weights with bins of equal mass", "weights", "use binning=EqualWidth(15), or repeat the rows"

@@ -1,7 +1,7 @@
 """Scaling that depends on columns of the data: ``FeatureScaling`` uses numbers, ``GroupScaling`` uses categories.
 
-Both are softmax(s z + e). The slope s and the biases e of a row are linear in a design of its columns, whose first entry is 1; all
-coefficients except those of this first entry are shrunk to 0.
+Both methods compute softmax(s z + e). The slope s and the biases e of a row are linear in a design vector made from its columns. The
+first entry of this vector is 1; all coefficients except those of the first entry are shrunk to 0.
 """
 
 import json
@@ -25,14 +25,14 @@ from calibrant.rows import Batch, RowSource
 
 _STRENGTHS = (300.0, 30.0, 3.0, 0.3)  # strengths among which cross-fitting chooses
 _EVIDENCE = 2.0  # groups get their own parameters if the held-out gain exceeds this many standard errors
-_MOST_BIASES = 50  # groups have biases up to this number of classes, and only temperatures beyond
+_MOST_BIASES = 50  # groups have biases up to this number of classes, and only temperatures with more classes
 _MOST_PARAMETERS = 1024
-# ridge in rows on the slope and the bias of the mean row, as in PlattScaling; it gives separable data a finite optimum
+# ridge, in rows, on the slope and the bias of the mean row, as in PlattScaling; it gives separable data a finite optimum
 _SETTLES = 1e-3
 
 
 def feature_names(calibrator: object) -> list[str]:
-    """Return the names of the columns that a calibrator uses: those of its argument, else those of the fit; empty for others."""
+    """Return the names of the columns that a calibrator uses, from its argument or else from its fit; empty if it uses none."""
     if not isinstance(calibrator, _ByDesign) or not calibrator.needs_features:
         return []
     return sorted(calibrator.columns or calibrator._known)
@@ -41,7 +41,7 @@ def feature_names(calibrator: object) -> list[str]:
 class _ByDesign(Certified):
     """softmax((X a) ∘ z + X B), where ``_design`` computes X (n, F) from named columns; the first column of X is 1.
 
-    A calibrator fitted on rows without columns needs none.
+    A calibrator that was fitted on rows without columns needs no columns.
     """
 
     needs_features = True
@@ -50,7 +50,7 @@ class _ByDesign(Certified):
     slopes: Tensor
     biases: Tensor
     _known: dict[str, list[str]]
-    names: Tensor  # JSON of {column: its categories}, as bytes, since buffers are numbers
+    names: Tensor  # {column: its categories} as the bytes of a JSON text, because buffers hold numbers
 
     def __init__(self, columns: Sequence[str] | None) -> None:
         super().__init__()
@@ -60,11 +60,11 @@ class _ByDesign(Certified):
 
     @abstractmethod
     def _design(self, features: Features, rows: int) -> Tensor:
-        """Return X (n, F) float64 of the known columns."""
+        """Return X (n, F), float64, for the known columns."""
 
     @property
     def temperature(self) -> float:
-        """T of a row with the mean features, or of no group; NaN before ``fit``."""
+        """The T of a row with mean features, or of a row in no group; NaN before ``fit``."""
         return 1 / float(self.slopes[0]) if self.fitted and float(self.slopes[0]) else math.nan
 
     def _know(self, columns: dict[str, list[str]]) -> None:
@@ -92,7 +92,7 @@ def _column(features: Features, name: str, rows: int) -> Column:
 
 
 def _losses_at(theta: Tensor, x: Tensor, design: Tensor, labels: Tensor, directions: Tensor) -> Tensor:
-    """Return the log-loss (n,) at slopes and biases θ (F, 1 + B), the biases along directions (B, K)."""
+    """Return the log-loss (n,) for slopes and biases θ (F, 1 + B), with the biases along directions (B, K)."""
     own = design @ theta
     log_p = torch.log_softmax(own[:, :1] * x + own[:, 1:] @ directions, dim=1)
     return -log_p.gather(1, labels[:, None])[:, 0]
@@ -106,9 +106,9 @@ def _fit_table(
     start: Tensor | None = None,
     tolerance: float = 1e-10,
 ) -> tuple[Tensor, float]:
-    """Return the θ (F, 1 + B) of least mean log-loss of ``rows`` + Σ ridge (θ − centre)² / mass, and the certificate.
+    """Return the θ (F, 1 + B) that minimises the mean log-loss of ``rows`` + Σ ridge (θ − centre)² / mass, and the certificate.
 
-    The ridge is ``strength``, but for the first slope, which is hardly shrunk.
+    The ridge is ``strength``, except for the first slope, which is hardly shrunk.
     """
     ridge = torch.full_like(centre, strength)
     ridge[0, 0] = _SETTLES
@@ -123,24 +123,24 @@ def _fit_table(
 
 
 class FeatureScaling(_ByDesign):
-    """Scaling whose slope and bias are linear in numeric features f of a row: softmax(s(f) · z + e(f) · 1[class 1]).
+    """Scaling whose slope and bias are linear in the numeric features f of a row: softmax(s(f) · z + e(f) · 1[class 1]).
 
-    The slope is s = a₀ + Σ a_j f_j and the bias e = b₀ + Σ b_j f_j. With two classes this is a logistic regression of the label
-    on the log-odds, the features and their products. It combines several scores of a language model's answer, such as mean
-    log-probability and length, into one probability. With more classes there is no bias, and each row has its own temperature
-    1 / s. Features are standardised on the fitting rows, and clipped to their range there. ridge / N · Σ (a_j² + b_j²) is added
-    to the mean log-loss. The fit is convex and ends with a gradient certificate. A slope can be negative if the features show
-    that the model's order is wrong.
+    The slope is s = a₀ + Σ a_j f_j, and the bias is e = b₀ + Σ b_j f_j. With two classes, this is a logistic regression of the
+    label on the log-odds, the features and their products. It can combine several scores of a language model's answer, such as
+    the mean log-probability and the length, into one probability. With more classes, there is no bias, and each row has its own
+    temperature 1 / s. Features are standardised on the fitting rows and clipped to their range there. The penalty
+    ridge / N · Σ (a_j² + b_j²) is added to the mean log-loss. The fit is convex and ends with a gradient certificate. A slope
+    can be negative if the features show that the model's order is wrong.
 
     Args:
-        columns: Names of numeric features; None uses all columns of numbers.
-        ridge: Strength, in rows, of the shrinkage towards no dependence on the features, > 0.
+        columns: Names of numeric features; None uses all numeric columns.
+        ridge: Strength > 0, in rows, of the shrinkage towards no dependence on the features.
 
     Attributes:
         temperature: 1 / a₀.
-        slopes: (1 + C,) a₀, and a_j per standard deviation of each feature.
-        biases: (1 + C, K) b₀ and b_j, in the column of class 1; zeros with more than two classes.
-        gradient: The largest entry of the objective's gradient at the end, in nats: the certificate.
+        slopes: a₀, and a_j per standard deviation of each feature (1 + C,).
+        biases: b₀ and b_j, in the column of class 1 (1 + C, K); zeros with more than two classes.
+        gradient: The largest entry of the objective's gradient at the solution, in nats: the certificate.
 
     Examples:
         >>> from calibrant import Predictions
@@ -148,7 +148,7 @@ class FeatureScaling(_ByDesign):
         >>> length = torch.arange(400) % 2
         >>> y = torch.cat(
         ...     [torch.zeros(200), length[200:]]
-        ... ).long()  # half of the long answers are right, and no short one
+        ... ).long()  # half of the long answers are right, and no short ones
         >>> data = Predictions.from_logits(z, y, features={"length": length}, unchecked_kind=True)
         >>> fitted = FeatureScaling(["length"], ridge=0.01).fit(data)
         >>> data.calibrated_by(fitted, allow_fit_rows=True).probs[-2:, 1].round(decimals=2)
@@ -177,16 +177,16 @@ class FeatureScaling(_ByDesign):
         self.center = batch.row_weights @ table / mass
         spread = (batch.row_weights @ (table - self.center).square() / mass).sqrt()
         self.lowest, self.highest = table.amin(dim=0), table.amax(dim=0)
-        flat = spread <= 1e-9 * torch.maximum(self.lowest.abs(), self.highest.abs())  # constant but for rounding
+        flat = spread <= 1e-9 * torch.maximum(self.lowest.abs(), self.highest.abs())  # constant up to rounding
         self.spread = torch.where(flat, 1.0, spread)
-        size = math.sqrt(float(logit_squares(batch)) / mass) or 1.0  # of the logits: it brings them near 1
+        size = math.sqrt(float(logit_squares(batch)) / mass) or 1.0  # the scale of the logits
         design = self._design(batch.features, len(batch))
-        # two classes have a bias, that of class 1
+        # two classes have one bias, on class 1
         directions = torch.eye(rows.classes, dtype=torch.float64, device=rows.device)[[1] if rows.classes == 2 else []]
         centre = table.new_zeros(design.shape[1], 1 + len(directions))
-        centre[0, 0] = size  # the slope that changes nothing
+        centre[0, 0] = size  # the slope that leaves the logits unchanged
         inputs = centre_rows(batch.logits) / size, design, batch.labels, directions
-        # from the uniform distribution, where the curvature is largest
+        # the search starts at the uniform distribution, where the curvature is largest
         theta, gradient = _fit_table(inputs, batch.row_weights, self.ridge, centre, torch.zeros_like(centre))
         self.slopes, self.biases = theta[:, 0] / size, theta[:, 1:] @ directions
         self.certificate = torch.tensor(gradient, dtype=torch.float64)
@@ -198,7 +198,7 @@ class FeatureScaling(_ByDesign):
             if not isinstance(column, Tensor):
                 raise refuse(f"numbers in the feature {name!r}", "names", "use GroupScaling for names")
             if not bool(torch.isfinite(column).all()):
-                raise refuse(f"finite numbers in the feature {name!r}", "NaN or inf", "drop those rows, or fill it")
+                raise refuse(f"finite numbers in the feature {name!r}", "NaN or inf", "drop or fill those rows")
             table[:, at] = column
         return table
 
@@ -211,29 +211,29 @@ class FeatureScaling(_ByDesign):
 class GroupScaling(_ByDesign):
     """A temperature and biases for each group of rows, partially pooled: softmax((u + Σ u_g) x + v + Σ v_g) with x = z / T.
 
-    The sums are over the groups g of a row. Groups are the categories (whole numbers or names) of the feature columns; a row
-    belongs to one group of each column, and their effects add up. T is fitted first on all rows, with a normal prior of standard
-    deviation ½ on log T. One convex fit then gives u, v, u_g and v_g, with strength / N · Σ (‖v‖² + u_g² + ‖v_g‖²) added to the
-    mean log-loss, so that a group with few rows stays close to the fit of all rows. A slope can be negative. With more than 50
-    classes there are no biases.
+    The sums run over the groups g that a row belongs to. Groups are the categories (whole numbers or names) in the feature
+    columns; a row belongs to one group per column, and the effects of these groups add up. T is fitted first, on all rows, with
+    a normal prior of standard deviation ½ on log T. One convex fit then determines u, v, u_g and v_g, with the penalty
+    strength / N · Σ (‖v‖² + u_g² + ‖v_g‖²) added to the mean log-loss, so that a group with few rows stays close to the fit on
+    all rows. A slope can be negative. With more than 50 classes, there are no biases.
 
-    The strength is the one of four with the lowest five-fold cross-fitted log-loss. If its gain over the temperature alone is not
-    more than two standard errors, only the temperature is used (``strength_used`` is inf). A row's fold depends only on its
-    content, and rows of a cluster share a fold.
+    By default, the strength is chosen among four values by five-fold cross-fitted log-loss. If its gain over the temperature
+    alone does not exceed two standard errors, only the temperature is used (``strength_used`` is inf). A row's fold depends
+    only on its content, and rows of one cluster share a fold.
 
-    A category that was not in the fit gets the fit of all rows; rows without features raise an error.
+    A category that did not occur in the fitting data is calibrated as a row in no group; rows without features raise an error.
 
     Args:
-        columns: Names of the feature columns; None uses all.
-        strength: Strength of the ridge, > 0, or None to choose it by cross-fitted log-loss.
+        columns: Names of the feature columns; None uses all columns.
+        strength: Ridge strength > 0; None chooses it by cross-fitted log-loss.
 
     Attributes:
-        strength_used: The strength of the fit; inf if no group has its own parameters.
+        strength_used: The ridge strength of the fit; inf if no group has its own parameters.
         temperature: T / u, the temperature of rows in no group.
-        groups: (column, category) of each group, in the order of slopes and biases.
-        slopes: (1 + G,) u / T, and u_g / T of each group.
-        biases: (1 + G, K) v, and v_g of each group.
-        gradient: The largest entry of the objective's gradient at the end, in nats: the certificate.
+        groups: The (column, category) of each group, in the order of slopes and biases.
+        slopes: u / T, and u_g / T for each group (1 + G,).
+        biases: v, and v_g for each group (1 + G, K).
+        gradient: The largest entry of the objective's gradient at the solution, in nats: the certificate.
 
     Examples:
         >>> from calibrant import Predictions
@@ -257,12 +257,12 @@ class GroupScaling(_ByDesign):
 
     @property
     def strength_used(self) -> float:
-        """The strength of the fit; NaN before ``fit``."""
+        """The ridge strength of the fit; NaN before ``fit``."""
         return float(self.used) if self.fitted else math.nan
 
     @property
     def groups(self) -> list[tuple[str, str]]:
-        """Column and category of each group."""
+        """The column and category of each group."""
         return [(name, value) for name, values in self._known.items() for value in values]
 
     def _fit(self, rows: RowSource) -> None:
@@ -274,13 +274,13 @@ class GroupScaling(_ByDesign):
         parameters = (1 + len(self.groups)) * (1 + classes * biased)
         if parameters > _MOST_PARAMETERS:
             got = f"{len(self.groups)} groups and {parameters:,} parameters"
-            raise refuse(f"at most {_MOST_PARAMETERS} parameters", got, "leave out columns, or join categories")
+            raise refuse(f"at most {_MOST_PARAMETERS} parameters", got, "leave out columns, or merge categories")
         slope = math.exp(-fit_log_temperature(rows, prior=PRIOR)[0])
         directions = torch.eye(classes if biased else 0, classes, dtype=torch.float64, device=device)
         design = self._design(batch.features, len(batch)).to(device)
         inputs = lift_excluded(batch.logits.double()) * slope, design, batch.labels, directions
         centre = torch.zeros(design.shape[1], 1 + len(directions), dtype=torch.float64, device=device)
-        centre[0, 0] = 1  # the temperature of all rows
+        centre[0, 0] = 1  # the temperature fitted on all rows
         used = self.strength or (self._choose_strength(inputs, centre, batch) if self._known else math.inf)
         theta, gradient = centre, 0.0
         if math.isfinite(used):
@@ -297,7 +297,7 @@ class GroupScaling(_ByDesign):
             out, rest = fold == k, fold != k
             held, fitting = ((*(one[rows] for one in columns), directions) for rows in (out, rest))
             plain, theta = _losses_at(centre, *held), centre
-            for at, strength in enumerate(_STRENGTHS):  # from the strongest, which lies near the start
+            for at, strength in enumerate(_STRENGTHS):  # from the strongest, whose solution lies near the start
                 theta, _ = _fit_table(fitting, weights[rest], strength, centre, theta, tolerance=1e-6)
                 gains[at, out] = plain - _losses_at(theta, *held)
         sums, mass = gains @ weights, weights.sum()
@@ -306,7 +306,7 @@ class GroupScaling(_ByDesign):
         return _STRENGTHS[best] if float(sums[best]) > _EVIDENCE * float(error) else math.inf
 
     def _codes(self, features: Features, rows: int) -> Tensor:
-        """Return the index (n, C) of each row's category in each column; a new category has the number of known ones."""
+        """Return the index (n, C) of each row's category in each column; a new category gets the number of known categories."""
         codes = []
         for name, values in self._known.items():
             entries, known = _entries_as_text(features, name, rows), np.asarray(values)
@@ -321,7 +321,7 @@ class GroupScaling(_ByDesign):
 
 
 def _entries_as_text(features: Features, name: str, rows: int) -> np.ndarray:
-    """Return the entries (N,) as text; numbers must be whole."""
+    """Return the entries (N,) of a column as text; numbers must be whole."""
     column = _column(features, name, rows)
     if not isinstance(column, Tensor):
         return column

@@ -10,35 +10,35 @@ from calibrant.calibrators.affine import AffineRows, fit_affine, full_sums, log_
 from calibrant.calibrators.base import Certified, check_label_logits, keep_excluded
 from calibrant.rows import Batch, RowSource
 
-_LOWEST = -12.0  # lower log-probabilities (6e-6) are clipped, because their differences carry no information
-_EQUAL = 1e-10  # with a smaller variance of x, rows are equal up to rounding
+_LOWEST = -12.0  # lower log-probabilities (below 6e-6) are clipped, because their differences carry no information
+_EQUAL = 1e-10  # if the variance of x is smaller, rows are equal up to rounding
 
 
 class KernelScaling(Certified):
-    """softmax(log p + B φ(log p)), where φ are sines and cosines of log p: a correction that is smooth over the simplex.
+    """A correction that is smooth over the simplex: softmax(log p + B φ(log p)), where φ are sines and cosines of log p.
 
-    A map with one shape for all rows cannot correct errors that differ between kinds of rows, for example questions with two
-    and with four options. Here the correction of a row depends on rows with similar probabilities, under the Gaussian kernel
-    exp(−‖x − x'‖² / 2h²), which φ approximates by fixed, orthogonal random features (Rahimi & Recht 2007).
-    ridge / N · Σ B² is added to the mean log-loss, so that few rows change little. After another calibrator, as in
+    A map with one shape for all rows cannot correct errors that differ between kinds of rows, for example between questions
+    with two and with four options. Here, the correction of a row depends on rows with similar probabilities, under the Gaussian
+    kernel exp(−‖x − x'‖² / 2h²), which φ approximates by fixed, orthogonal random features (Rahimi & Recht 2007). The penalty
+    ridge / N · Σ B² is added to the mean log-loss, so that a few rows change little. After another calibrator, as in
     ``Chain(VectorScaling(), KernelScaling())``, it corrects the remaining errors. The fit is convex and ends with a gradient
     certificate. The decision may change.
 
     Args:
         waves: Number M ≥ 1 of sines, and of cosines.
-        ridge: Strength, in rows, of the shrinkage towards no correction, > 0.
-        width: h > 0, in units of the root mean squared distance between two rows' x = max(log p, −12).
+        ridge: Strength > 0, in rows, of the shrinkage towards no correction.
+        width: Kernel width h > 0, relative to the root mean squared distance between the points x = max(log p, −12) of two rows.
 
     Attributes:
-        coefficients: (K, 2M) B.
-        gradient: The largest entry of the objective's gradient at the end, in nats: the certificate.
+        coefficients: The matrix B (K, 2M).
+        gradient: The largest entry of the objective's gradient at the solution, in nats: the certificate.
 
     Examples:
         >>> g = torch.Generator().manual_seed(0)
         >>> z = torch.randn(2000, 3, generator=g)
         >>> y = torch.where(
         ...     z[:, 0] > 0, z.argmax(dim=1), z.argmin(dim=1)
-        ... )  # right where the first logit is positive, else not
+        ... )  # the model is right if the first logit is positive, and wrong otherwise
         >>> fitted = KernelScaling().fit(z, y)
         >>> bool(torch.nn.functional.cross_entropy(fitted(z), y) < 0.6 * torch.nn.functional.cross_entropy(z, y))
         True
@@ -62,7 +62,7 @@ class KernelScaling(Certified):
         mass, device = rows.mass, rows.device
         center, squares = (part / mass for part in rows.total(_point_sums))
         spread = float(squares - center.square().sum())
-        # the mean squared distance of two rows is twice their variance; rows that are equal but for rounding have no scale
+        # the mean squared distance between two rows is twice the variance; rows that are equal up to rounding have no scale
         length = self.width * math.sqrt(2 * spread) if spread > _EQUAL else 1.0
         self.frequencies = _directions(rows.classes, self.waves).to(device) / length
         self.phases = center @ self.frequencies
@@ -80,7 +80,7 @@ class KernelScaling(Certified):
 
 
 def _directions(classes: int, waves: int) -> Tensor:
-    """Return the wave vectors (K, M) of the kernel with h = 1, orthogonal in blocks, with lengths as of normal vectors."""
+    """Return the wave vectors (K, M) for a kernel with h = 1: orthogonal within blocks, and as long as normal random vectors."""
     generator = torch.Generator().manual_seed(0)
     blocks = []
     for first in range(0, waves, classes):
@@ -91,7 +91,7 @@ def _directions(classes: int, waves: int) -> Tensor:
 
 
 def _waves(log_p: Tensor, frequencies: Tensor, phases: Tensor) -> Tensor:
-    """Return φ (n, 2M): cosines and sines, of squared length 1."""
+    """Return the features φ (n, 2M): cosines and sines, scaled so that each row has length 1."""
     angle = log_p.clamp_min(_LOWEST) @ frequencies - phases
     return torch.cat([angle.cos(), angle.sin()], dim=1) / math.sqrt(frequencies.shape[1])
 
@@ -104,7 +104,7 @@ def _kernel_rows(batch: Batch, frequencies: Tensor, phases: Tensor) -> AffineRow
 
 
 def _point_sums(batch: Batch) -> tuple[Tensor, Tensor]:
-    """Return Σ w x and Σ w ‖x‖² of the rows' points x = max(log p, −12), whose distances the kernel goes by."""
+    """Return Σ w x and Σ w ‖x‖² over the points x = max(log p, −12), between which the kernel measures distances."""
     check_label_logits(batch)
     points = log_probs_of(batch.logits.double()).clamp_min(_LOWEST)
     return batch.row_weights @ points, batch.row_weights @ points.square().sum(dim=1)

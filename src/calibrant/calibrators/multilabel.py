@@ -1,4 +1,4 @@
-"""A binary calibrator for each of several labels per row; rare labels are shrunk towards the calibrator of all labels."""
+"""Calibration of several labels per row: one binary calibrator per label, shrunk towards a pooled calibrator if the label is rare."""
 
 from copy import deepcopy
 from dataclasses import dataclass
@@ -17,19 +17,19 @@ from calibrant.data.multilabel import MultiLabel, label_names
 from calibrant.data.record import fitting_weights
 from calibrant.rows import MemoryRows
 
-# Largest number of imagined rows for each real one; with more, the certificate, a mean over rows, would lose digits.
+# Largest number of imagined rows per real row; with more, the certificate, which is a mean over rows, would lose digits.
 _MAX_FACTOR = 1e4
 
 
 @dataclass(frozen=True)
 class LabelFit:
-    """The data of one label's fit.
+    """A summary of the fit for one label.
 
     Args:
         label: Name of the label.
-        positives: Weight of the fitting rows in which the label is 1.
-        negatives: Weight of the fitting rows in which the label is 0.
-        pooled: Weight of the pooled probabilities in the label's fit, in [0, 1]; 1 if the label keeps the pooled calibrator.
+        positives: Total weight of the fitting rows in which the label is 1.
+        negatives: Total weight of the fitting rows in which the label is 0.
+        pooled: Weight of the pooled probabilities in the fit, in [0, 1]; 1 if the label uses the pooled calibrator.
     """
 
     label: str
@@ -39,21 +39,22 @@ class LabelFit:
 
 
 class MultiLabelCalibrator(Learned):
-    """A binary calibrator for each of L labels, on sigmoid logits (N, L); labels with few events are shrunk towards a pooled one.
+    """One binary calibrator for each of L labels, for sigmoid logits (N, L); rare labels are shrunk towards a pooled calibrator.
 
-    First ``base`` is fitted to all known labels of all rows together, the pool. Then a copy of it is fitted to each label's
-    rows together with imagined rows. If q_i is the pooled probability of row i, that row stands for f q_i further rows with the
-    label and f (1 − q_i) without it, where f Σ_i w_i q_i (1 − q_i) = strength. So the pool counts as much as ``strength``
-    events, however rare the label is: it outweighs 3 positives, but not 3,000. A label without positives, without negatives
-    or without known rows keeps the pooled calibrator. Imagined rows only add weighted terms to the loss of ``base``, so a
-    convex fit stays convex and keeps its certificate.
+    First, ``base`` is fitted to all known labels of all rows together, the pool. Then a copy of ``base`` is fitted for each
+    label, to the rows of that label and to imagined rows. If q_i is the pooled probability of row i, that row adds f q_i imagined
+    rows with the label and f (1 − q_i) without it, where f Σ_i w_i q_i (1 − q_i) = strength. The pool therefore counts as much
+    as ``strength`` positive rows, however rare the label is: it outweighs 3 positives, but not 3,000. A label without
+    positives, without negatives or without known rows uses the pooled calibrator. Imagined rows only add weighted terms to the
+    loss of ``base``, so a convex fit stays convex and keeps its certificate.
 
     Args:
         base: An unfitted calibrator for two classes that needs only logits; None for ``PlattScaling()``.
-        strength: Weight of the pool in events, ≥ 0; 0 fits each label alone, None gives all labels the pooled calibrator.
+        strength: Weight ≥ 0 of the pool, in positive rows. 0 fits each label alone; None gives all labels the pooled
+            calibrator.
 
     Attributes:
-        names: The labels' names, as in ``fit``.
+        names: The label names, as in ``fit``.
         labels_fitted: One ``LabelFit`` per label.
 
     Examples:
@@ -72,42 +73,45 @@ class MultiLabelCalibrator(Learned):
 
     multi_label = True
 
-    facts: Tensor  # (L, 3) positives, negatives and pooled of each label
+    facts: Tensor  # (L, 3): positives, negatives and pooled for each label
 
     def __init__(self, base: Calibrator | None = None, *, strength: float | None = 10.0) -> None:
         super().__init__()
         self.base = PlattScaling() if base is None else base
         if not isinstance(self.base, Calibrator) or self.base.top_label or self.base.needs_features:
-            expected = "a calibrator of an event's probability by the logits alone"
+            expected = "a calibrator for two classes that needs only logits"
             remedy = "pass one such as PlattScaling(), BetaCalibration() or IsotonicCalibration()"
             raise refuse(expected, type(base).__name__, remedy)
         self.strength = None if strength is None else check_number(strength, name="strength", low=0)
-        self.own: Any = nn.ModuleList()  # one calibrator per label, the pooled one if the label keeps it
+        self.own: Any = nn.ModuleList()  # one calibrator per label; a copy of the pooled one if the label uses that
 
     def __repr__(self) -> str:
-        """Show the configuration and what was learned, without the calibrators of single labels."""
+        """Return the configuration and a summary of the learned state, without the calibrators of the single labels."""
         return f"{type(self).__name__}({type(self.base).__name__}({self.base.extra_repr()}), {self.extra_repr()})"
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The labels' names, or "label 0" … if the state was loaded without names."""
+        """The label names, or "label 0" … if the state was loaded without names."""
         return self.class_names or label_names(self._columns)
 
     @property
     def labels_fitted(self) -> tuple[LabelFit, ...]:
-        """The data of each label's fit; empty before ``fit``."""
+        """A summary of the fit for each label; empty before ``fit``."""
         return tuple(LabelFit(name, *row) for name, row in zip(self.names, self.facts.tolist(), strict=True))
 
     def learned(self) -> str:
-        """Return the number of labels, and how many keep the pooled calibrator, for the repr."""
+        """Return, as text for the repr, the number of labels and how many of them use the pooled calibrator."""
         return f"{self._columns} labels, {int((self.facts[:, 2] == 1).sum())} as the pool"
 
     def fit(self, predictions: Any, labels: Any = None) -> Self:
-        """Fit on validation data, never on training or test data.
+        """Fit the calibrators on validation data, never on training or test data.
 
         Args:
-            predictions: A labelled ``MultiLabel``, whose weights and groups are used; or logits (N, L).
-            labels: With logits: (N, L) integers 1, 0, or -1 for a missing one.
+            predictions: A labelled ``MultiLabel``, including its weights and groups; or logits (N, L).
+            labels: Integers (N, L), only together with logits: 1, 0, or -1 for a missing label.
+
+        Returns:
+            The calibrator itself.
 
         Raises:
             InputError: If the data are invalid, or contain no positive or no negative label at all.
@@ -138,7 +142,7 @@ class MultiLabelCalibrator(Learned):
             if positives and negatives and self.strength is not None:
                 q = torch.sigmoid(_map_log_odds(base, z[at, column]))
                 factor = min(self.strength / max(float((weight * q * (1 - q)).sum()), 1e-300), _MAX_FACTOR)
-                # f q_i imagined rows with the label, f (1 − q_i) without it, beside the real one
+                # f q_i imagined rows with the label and f (1 − q_i) without it, in addition to the real row
                 both = torch.cat([weight * (hit + factor * q), weight * (~hit + factor * (1 - q))])
                 outcome = torch.cat([torch.ones_like(at), torch.zeros_like(at)])
                 made = _learn(base, z[at, column].repeat(2), outcome, both, groups[at.cpu()].repeat(2))
@@ -151,14 +155,17 @@ class MultiLabelCalibrator(Learned):
         self._columns = len(facts)
 
     def forward(self, logits: Tensor) -> Tensor:
-        """Return calibrated logits: their sigmoids are the calibrated probabilities.
+        """Return calibrated logits, whose sigmoids are the calibrated probabilities.
 
         Args:
-            logits: (N, L) floating, with the L of the fit.
+            logits: Floating logits (N, L), with the same L as in ``fit``.
+
+        Returns:
+            The calibrated logits (N, L).
 
         Raises:
-            NotFittedError: Before ``fit``.
-            InputError: If L differs from the data of ``fit``.
+            NotFittedError: If ``fit`` has not been called.
+            InputError: If L is not that of the data passed to ``fit``.
         """
         self.check_input(logits)
         return torch.stack([_map_log_odds(one, z) for one, z in zip(self.own, logits.unbind(dim=1), strict=True)], 1)
@@ -170,7 +177,7 @@ class MultiLabelCalibrator(Learned):
 
 
 def _fitting_rows(predictions: MultiLabel) -> MultiLabel:
-    """Return the rows of positive weight, or raise if a kind of label is missing or an outcome had probability 0."""
+    """Return the rows with positive weight; raise an error if no label is 1, no label is 0, or an outcome had probability 0."""
     data, labels = predictions.counted, predictions.counted.require_labels()
     for value, kind in ((1, "positive"), (0, "negative")):
         if not bool((labels == value).any()):
@@ -179,23 +186,23 @@ def _fitting_rows(predictions: MultiLabel) -> MultiLabel:
     if len(wrong):
         row, column = wrong[0].tolist()
         got = f"{data.logits[row, column].item()} for a label {int(labels[row, column])} in row {row}, column {column}"
-        raise refuse("a positive probability of every outcome", got, "clamp the logits, or drop the row")
+        raise refuse("a positive probability for every outcome", got, "clamp the logits, or drop the row")
     return data
 
 
 def _learn(like: Calibrator, z: Tensor, y: Tensor, weights: Tensor, groups: Tensor) -> Calibrator:
-    """Return a calibrator with the arguments of ``like``, fitted to log-odds ``z`` (n,)."""
+    """Return a new calibrator with the arguments of ``like``, fitted to log-odds ``z`` (n,) and labels ``y`` (n,)."""
     made = config.renewed(like)
     made._learn(MemoryRows.of(_pair(z), y, weights=weights, groups=groups))
     return made
 
 
 def _pair(z: Tensor) -> Tensor:
-    """Return two-class logits (N, 2) whose difference is ``z`` (N,), without NaN for infinite z."""
+    """Return two-class logits (N, 2) whose difference is ``z`` (N,), without NaN if z is infinite."""
     return torch.stack([-torch.relu(z), -torch.relu(-z)], dim=1)
 
 
 def _map_log_odds(calibrator: Any, z: Tensor) -> Tensor:
-    """Return the calibrated log-odds (N,) of log-odds ``z`` (N,)."""
+    """Return the calibrated log-odds (N,) for log-odds ``z`` (N,)."""
     pair: Tensor = calibrator(_pair(z))
     return pair[:, 1] - pair[:, 0]

@@ -1,7 +1,7 @@
-"""Calibrators with one map of the log-odds for each class against the rest; two classes have a single map.
+"""Calibrators that map the log-odds of each class against the rest; two classes share a single map.
 
-Platt scaling, beta calibration and splines are logistic regressions on features of the log-odds, fitted for all classes at once by
-Newton's method. With more than two classes the results are normalised.
+Platt scaling, beta calibration and splines are logistic regressions on functions of the log-odds. They are fitted for all classes at
+once by Newton's method. With more than two classes, the results are normalised.
 """
 
 from abc import abstractmethod
@@ -17,15 +17,21 @@ from calibrant._core.numerics import in_row_chunks
 from calibrant.calibrators.base import LOWEST, Calibrator
 from calibrant.rows import RowSource
 
-_TOLERANCE = 1e-10  # gradient entry of the mean log-loss at which the fit ends, with features scaled to at most 1
+_TOLERANCE = 1e-10  # gradient entry of the mean log-loss at which the fit stops, with features scaled to at most 1
 _MAX_SCORES = 1 << 24  # largest number of log-odds that are gathered if the rows are not in memory
-_BLOCK = 1 << 17  # numbers per block, which stay in the cache
+_BLOCK = 1 << 17  # number of entries per block, so that a block stays in the cache
 
 
 def log_odds(logits: Tensor) -> Tensor:
-    """Return log(p_k / (1 − p_k)) of softmax ``logits``, in float64 and [−100, 100]: (N, 1) of class 1 if K = 2, else (N, K).
+    """Return log(p_k / (1 − p_k)) for p = softmax(logits), in float64 and clipped to [−100, 100].
 
-    The log-odds of the top class are computed from the other logits, because 1 − p loses its digits when p is nearly 1.
+    The log-odds of the top class are computed from the other logits, because 1 − p loses its digits if p is nearly 1.
+
+    Args:
+        logits: Logits (N, K).
+
+    Returns:
+        The log-odds of class 1 (N, 1) if K = 2, and of every class (N, K) otherwise.
     """
     z = logits.double()
     if z.shape[1] == 2:
@@ -34,16 +40,16 @@ def log_odds(logits: Tensor) -> Tensor:
     margin = z - z.gather(1, top)
     e = margin.exp().scatter(1, top, 0.0)
     others = e.sum(dim=1, keepdim=True)
-    # p_k / (1 − p_k) = e_k / (1 + Σ of the others without e_k), where the 1 is the top's, so that nothing cancels
+    # p_k / (1 − p_k) = e_k / (1 + Σ of the others without e_k), where the 1 belongs to the top class, so that nothing cancels
     found = margin - torch.log1p(others - e)
     return found.scatter(1, top, -others.log()).clamp(LOWEST, -LOWEST)
 
 
 class OneVsRest(Calibrator):
-    """A binary method for every class; subclasses fit the maps and apply them to log-odds."""
+    """A method that calibrates each class against the rest; subclasses fit the maps and apply them to log-odds."""
 
     def _scores(self, rows: RowSource) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log-odds (C, n) of each class, whether it is the label (C, n) as 0.0 or 1.0, and the rows' weights (n,)."""
+        """Return each class's log-odds (C, n), its indicator (C, n), 1.0 where it is the label, and the row weights (n,)."""
         batch = rows.gathered(values=_MAX_SCORES, why=type(self).__name__)
         names = torch.arange(1 if rows.classes == 2 else 0, rows.classes, device=batch.labels.device)
         odds = in_row_chunks(log_odds, batch.logits).T.contiguous()
@@ -58,13 +64,13 @@ class OneVsRest(Calibrator):
 
     def _transform_rows(self, logits: Tensor) -> Tensor:
         odds = log_odds(logits).T.contiguous()
-        # a search for NaN finds the last place
+        # NaN stays NaN, because a search for it would return the last place
         answer = torch.where(torch.isnan(odds), torch.nan, self._calibrated_log_odds(odds)).T
         if logits.shape[1] == 2:
             return torch.nn.functional.logsigmoid(torch.cat([-answer, answer], dim=1)).to(logits.dtype)
         excluded = torch.isneginf(logits)
         answer = torch.nn.functional.logsigmoid(answer).masked_fill(excluded, -torch.inf)
-        # if every class has probability 0, all classes that are not excluded share the same probability
+        # if every class has probability 0, all classes that are not excluded get the same probability
         lost = torch.isneginf(answer.amax(dim=1, keepdim=True))
         return torch.log_softmax(answer.masked_fill(lost & ~excluded, 0.0), dim=1).to(logits.dtype)
 
@@ -72,8 +78,8 @@ class OneVsRest(Calibrator):
 class _Logistic(OneVsRest):
     """σ(Σ_j θ_j φ_j(s)) of the log-odds s, with a few coefficients per class and a ridge measured in rows.
 
-    A subclass defines the features φ, the θ that changes nothing (``centre``), the lower bounds of θ, if any, and whether the targets
-    are Platt's, which add one imagined row of each kind. ridge · Σ (θ_j − centre_j)² is added to the summed log-loss.
+    A subclass defines the features φ, the identity map's θ (``centre``), any lower bounds of θ, and whether to use Platt's targets,
+    which add one imagined row of each kind. The penalty ridge · Σ (θ_j − centre_j)² is added to the summed log-loss.
     """
 
     centre: tuple[float, ...]
@@ -88,17 +94,17 @@ class _Logistic(OneVsRest):
 
     @abstractmethod
     def _features(self, log_odds: Tensor) -> Tensor:
-        """Return the features (C, P, n) of log-odds (C, n)."""
+        """Return the features φ (C, P, n) for log-odds (C, n)."""
 
     def _place(self, scores: tuple[Tensor, Tensor, Tensor]) -> None:
-        """Learn what the features need."""
+        """Learn what the features depend on, such as knots."""
 
     def _fit(self, rows: RowSource) -> None:
-        # the certified optimum of all classes at once, with features brought to a maximum of 1
+        # finds the certified optimum for all classes at once, with features scaled to a maximum of 1
         odds, hit, weight = scores = self._scores(rows)
         self._place(scores)
         phi = self._features(odds)
-        scale = phi.abs().amax(dim=2).clamp_min(1e-12)  # (C, P); with features φ / a the parameters are a θ
+        scale = phi.abs().amax(dim=2).clamp_min(1e-12)  # (C, P); for features φ / a, the parameters are a θ
         phi.div_(scale[:, :, None])
         hits, mass = hit @ weight, weight.sum()
         target = hit
@@ -126,26 +132,26 @@ class _Logistic(OneVsRest):
 
 
 def _logistic_sums(phi: Tensor, target: Tensor, weight: Tensor, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return Σ w · log-loss (C,) of σ(θ φ) against the targets (C, n), its gradient (C, P) and its Hessian (C, P, P)."""
+    """Return Σ w · log-loss (C,) of σ(θ φ) for the targets (C, n), its gradient (C, P) and its Hessian (C, P, P)."""
     s = (theta[:, None] @ phi)[:, 0]  # (C, n)
     p = torch.sigmoid(s)
-    value = (-torch.nn.functional.logsigmoid(-s) - target * s) @ weight  # softplus drops e^−s beyond s = 20
+    value = (-torch.nn.functional.logsigmoid(-s) - target * s) @ weight  # softplus would drop e^−s beyond s = 20
     gradient = (phi @ ((p - target) * weight)[:, :, None])[:, :, 0]
     return value, gradient, (phi * (p * (1 - p) * weight)[:, None]) @ phi.mT
 
 
 class PlattScaling(_Logistic):
-    """Platt scaling, σ(a s + b) of the log-odds s.
+    """Platt scaling: the sigmoid σ(a s + b) of the log-odds s.
 
-    Two classes have one pair (a, b); with more classes, each class has a pair against the rest, and the results are
+    Two classes share one pair (a, b). With more classes, each class has its own pair against the rest, and the results are
     normalised. The log-loss uses Platt's targets, which add one imagined row of each kind and give separable data a finite
-    optimum; ridge / N · ((a − 1)² + b²) is added. The fit is convex and ends with a gradient certificate.
+    optimum. The penalty ridge / N · ((a − 1)² + b²) is added. The fit is convex and ends with a gradient certificate.
 
     Args:
-        ridge: Strength in rows, ≥ 0; the small default only fixes what the data do not determine, for example if s is constant.
+        ridge: Ridge strength ≥ 0, in rows. The small default only determines what the data do not, for example if s is constant.
 
     Attributes:
-        coefficients: (C, 2) a and b; C = 1 for two classes (class 1 against class 0), else K.
+        coefficients: a and b (C, 2); C = 1 for two classes (class 1 against class 0), else C = K.
 
     Examples:
         >>> import torch
@@ -167,17 +173,18 @@ class PlattScaling(_Logistic):
 
 
 class BetaCalibration(_Logistic):
-    """σ(a log p − b log(1 − p) + c) with a, b ≥ 0: exact if p has a beta distribution within each class (Kull et al. 2017).
+    """σ(a log p − b log(1 − p) + c) with a, b ≥ 0, which is exact if p has a beta distribution in each class (Kull et al. 2017).
 
-    Two classes have one triple (a, b, c); with more classes, each class has a triple against the rest, and the results are
-    normalised. The map never decreases, so it keeps the rank of the rows within a class. The fit is convex, with exact bounds.
-    ridge / N · ((a − 1)² + (b − 1)² + c²) is added to the mean log-loss, and gives separable data a finite optimum.
+    Two classes share one triple (a, b, c). With more classes, each class has its own triple against the rest, and the results
+    are normalised. The map never decreases, so it preserves the ranking of the rows for each class. The fit is convex, with
+    exact bounds. The penalty ridge / N · ((a − 1)² + (b − 1)² + c²) is added to the mean log-loss and gives separable data a
+    finite optimum.
 
     Args:
-        ridge: Strength in rows, ≥ 0.
+        ridge: Ridge strength ≥ 0, in rows.
 
     Attributes:
-        coefficients: (C, 3) a, b and c; C = 1 for two classes (class 1 against class 0), else K.
+        coefficients: a, b and c (C, 3); C = 1 for two classes (class 1 against class 0), else C = K.
 
     Examples:
         >>> z, y = torch.tensor([[0.0, 2.0], [0.0, -1.0], [0.0, 1.0], [0.0, -2.0]]), torch.tensor([1, 0, 1, 0])
@@ -199,20 +206,20 @@ class BetaCalibration(_Logistic):
 
 
 class SplineCalibration(_Logistic):
-    """σ(g(s)), where g is a natural cubic spline in the log-odds s, linear beyond the outer knots (Lucena 2018).
+    """σ(g(s)), where g is a natural cubic spline in the log-odds s that is linear beyond the outer knots (Lucena 2018).
 
-    Two classes have one curve; with more classes, each class has a curve against the rest, and the results are normalised. The
-    knots are at weighted quantiles of s. ridge / N times the squared distance of g's coefficients from those of g(s) = s is
-    added to the mean log-loss, which uses Platt's targets. The fit is convex and ends with a gradient certificate. The curve
-    can decrease, so the order of classes may change.
+    Two classes share one curve. With more classes, each class has its own curve against the rest, and the results are
+    normalised. The knots are at weighted quantiles of s. The log-loss uses Platt's targets; ridge / N times the squared distance
+    of the coefficients of g from those of g(s) = s is added to its mean. The fit is convex and ends with a gradient certificate.
+    The curve can decrease, so the order of the classes may change.
 
     Args:
         knots: Number of knots, ≥ 3.
-        ridge: Strength in rows, > 0.
+        ridge: Ridge strength > 0, in rows.
 
     Attributes:
-        places: (C, knots) positions of the knots, in log-odds.
-        coefficients: (C, knots): constant, slope and the curved parts; C = 1 for two classes, else K.
+        places: Positions of the knots (C, knots), in log-odds.
+        coefficients: Constant, slope and curved parts (C, knots); C = 1 for two classes, else C = K.
 
     Examples:
         >>> z, y = torch.tensor([[0.0, 2.0], [0.0, -1.0], [0.0, 1.0], [0.0, -2.0]]), torch.tensor([1, 0, 1, 0])
@@ -238,13 +245,13 @@ class SplineCalibration(_Logistic):
         s, places = log_odds[:, None], self.places[:, :, None]
         cubes = (s - places).clamp_min(0) ** 3
         d = (cubes - cubes[:, -1:])[:, :-1] / (places[:, -1:] - places[:, :-1])  # (C, knots − 1, n)
-        # divided by the knots' range, the curved parts have the scale of s
+        # divided by the range of the knots, the curved parts have the scale of s
         curved = (d[:, :-1] - d[:, -1:]) / (places[:, -1:] - places[:, :1])
         return torch.cat([torch.ones_like(s), s, curved], dim=1)
 
 
 class PooledScores(NamedTuple):
-    """The distinct log-odds (M,) of one class, ascending, with the mean label (M,) and the weight (M,) at each."""
+    """The distinct log-odds (M,) of one class in ascending order, with the mean label (M,) and the total weight (M,) at each."""
 
     places: np.ndarray
     mean: np.ndarray
@@ -258,7 +265,7 @@ def pool_ties(log_odds: Tensor, hits: Tensor, weight: Tensor) -> list[PooledScor
         order = np.argsort(odds)
         x, y, w = odds[order], hit[order], weight.cpu().numpy()[order]
         first = np.flatnonzero(np.diff(x, prepend=-np.inf))
-        if len(first) < len(x):  # without ties there is nothing to pool: sums would take a quarter of an isotonic fit
+        if len(first) < len(x):  # only with ties, because the sums take a quarter of the time of an isotonic fit
             mass = np.add.reduceat(w, first)
             x, y, w = x[first], np.add.reduceat(w * y, first) / mass, mass
         pooled.append(PooledScores(x, y, w))
@@ -266,7 +273,7 @@ def pool_ties(log_odds: Tensor, hits: Tensor, weight: Tensor) -> list[PooledScor
 
 
 def _quantiles(scores: PooledScores, knots: int) -> Tensor:
-    """Return ``knots`` increasing places (knots,) at the weighted 5 % … 95 % quantiles, at least 0.01 apart."""
+    """Return increasing knots (knots,) at the weighted 5 % … 95 % quantiles, at least 0.01 apart."""
     below = scores.mass.cumsum() / scores.mass.sum()
     at = np.searchsorted(below, np.linspace(0.05, 0.95, knots) - 1e-12).clip(max=len(below) - 1)
     steps = np.arange(knots) * 0.01

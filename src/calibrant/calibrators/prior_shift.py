@@ -1,4 +1,4 @@
-"""Correction for prior shift: classes have other frequencies where a model is used than where it was calibrated."""
+"""Correction for prior shift, where the class frequencies in use differ from those in the calibration data."""
 
 import math
 from collections.abc import Sequence
@@ -19,19 +19,20 @@ from calibrant.rows import Batch, RowSource
 class PriorShift(Calibrator):
     """softmax(z + log q − log π): adapts calibrated logits z from class frequencies π (the priors) to new frequencies q.
 
-    This is correct if the frequencies of the classes have changed but the rows within each class have not (label shift). π are
-    the label frequencies in ``fit``, where the logits must be calibrated: ``Chain(VectorScaling(), PriorShift())``. The new
-    priors are given, follow from the sampling of the source, or are estimated by ``adapt`` from unlabelled rows (each at least
-    half a row). Before ``adapt`` nothing is changed.
+    This correction is right if the class frequencies have changed but the rows within each class have not (label shift). π are
+    the label frequencies in the fitting data, on which the logits must be calibrated, as in
+    ``Chain(VectorScaling(), PriorShift())``. The new priors can be given, can follow from the sampling rates of the source, or
+    can be estimated by ``adapt`` from unlabelled rows (each prior is at least half a row). Without priors and rates, the
+    logits stay unchanged until ``adapt`` is called.
 
     Args:
-        priors: (K,) new priors ≥ 0 with sum 1; None to estimate them by maximum likelihood.
-        rates: (K,) fractions in (0, 1] of each class that were kept when the source was sampled. The sampling is undone by
-            q_k ∝ π_k / rates[k], which needs no fit. For classes that were repeated, divide all rates by the largest.
+        priors: New priors (K,) ≥ 0 with sum 1; None to estimate them by maximum likelihood.
+        rates: The fraction of each class, in (0, 1], that was kept when the source was sampled (K,). The sampling is reversed
+            by q_k ∝ π_k / rates[k], which needs no fit. If classes were repeated, divide all rates by the largest.
 
     Attributes:
-        source_priors: (K,) π.
-        new_priors: (K,) q; π before ``adapt``.
+        source_priors: The priors π (K,).
+        new_priors: The priors q (K,); equal to π before ``adapt``.
         gap: Upper bound on how far the mean log-likelihood at q is below its maximum, in nats: the certificate of ``adapt``.
 
     Raises:
@@ -64,19 +65,29 @@ class PriorShift(Calibrator):
         super().__init__()
         self.priors, self.rates = (None if one is None else [float(q) for q in one] for one in (priors, rates))
         if self.priors and self.rates:
-            raise refuse("priors or rates", "both", "pass one of them")
+            raise refuse("either priors or rates", "both", "pass one of them")
         if self.priors and (min(self.priors) < 0 or abs(sum(self.priors) - 1) > 1e-6):
-            raise refuse("priors ≥ 0 that sum to 1", f"{self.priors}", "divide by the sum")
+            raise refuse("priors ≥ 0 that sum to 1", f"{self.priors}", "divide them by their sum")
         if self.rates:  # rates determine the shift without a fit
             if not all(0 < rate <= 1 for rate in self.rates):
-                raise refuse("rates in (0, 1]", f"{self.rates}", "divide all by the largest")
+                raise refuse("rates in (0, 1]", f"{self.rates}", "divide them all by the largest")
             self.offset = -torch.tensor(self.rates, dtype=torch.float64).log()
             self.classes.fill_(len(self.rates))
             self._columns = len(self.rates)
 
     @classmethod
     def from_sampling_rates(cls, rates: Sequence[float]) -> Self:
-        """Return ``PriorShift(rates=rates)``, which undoes a sampling of classes and needs no fit."""
+        """Return ``PriorShift(rates=rates)``, which reverses the subsampling of classes and needs no fit.
+
+        Args:
+            rates: The fraction of each class, in (0, 1], that was kept (K,).
+
+        Returns:
+            The correction.
+
+        Raises:
+            InputError: If a rate lies outside (0, 1].
+        """
         return cls(rates=rates)
 
     @property
@@ -85,14 +96,17 @@ class PriorShift(Calibrator):
         return float(self.certificate) if self.certificate.numel() else math.nan
 
     def adapt(self, logits: Any) -> Self:
-        """Estimate the priors of new rows and use them from now on; labels are ignored.
+        """Estimate the priors of new rows, and use them from now on. Labels are ignored.
 
         Args:
-            logits: (N, K) calibrated logits of unlabelled rows, or ``Predictions``.
+            logits: Calibrated logits (N, K) of unlabelled rows, or ``Predictions``.
+
+        Returns:
+            The calibrator itself.
 
         Raises:
-            NotFittedError: Before ``fit``.
-            InputError: If priors or rates were given, or a class has no label in ``fit``.
+            NotFittedError: If ``fit`` has not been called.
+            InputError: If priors or rates were given, or if a class had no label in ``fit``.
         """
         z = logits if not isinstance(logits, Predictions) else logits.logits
         if isinstance(logits, Predictions) and logits.weights is not None:
@@ -100,9 +114,11 @@ class PriorShift(Calibrator):
         z = check_logits(as_tensor(z, name="logits"))
         self.check_input(z)
         if self.priors is not None or self.rates is not None:
-            raise refuse("priors to estimate", "given ones", "make PriorShift() without priors and rates")
+            raise refuse(
+                "a PriorShift that estimates its priors", "given ones", "use PriorShift() without priors or rates"
+            )
         self._check_seen()
-        # the concave mean of log Σ_k q_k p_ik / π_k, whose gradient entries bound the distance from the maximum
+        # maximises the concave mean of log Σ_k q_k p_ik / π_k, whose gradient entries bound the distance from the maximum
         ratios = torch.softmax(z.double(), dim=1) / self.source_priors
         q = fit_mixture_weights(ratios, ratios.new_ones(len(ratios)))
         self.certificate = (ratios / (ratios @ q)[:, None]).mean(dim=0).max() - 1
@@ -118,7 +134,7 @@ class PriorShift(Calibrator):
     def _fit(self, rows: RowSource) -> None:
         given = self.priors or self.rates
         if given is not None and len(given) != rows.classes:
-            raise refuse(f"{rows.classes} priors or rates, one per class", f"{len(given)}", "pass one for every logit")
+            raise refuse(f"{rows.classes} priors or rates, one per class", f"{len(given)}", "pass one per class")
         self.source_priors = rows.total(_label_mass, rows.classes) / rows.mass
         self.certificate = self.source_priors.new_empty(0)
         new = self.source_priors
@@ -138,14 +154,16 @@ class PriorShift(Calibrator):
     def _check_seen(self) -> None:
         missing = torch.nonzero(self.source_priors == 0)[:, 0].tolist()
         if missing:
-            raise refuse("labels of every class in fit", f"none of {_few_of(missing)}", "fit on rows of each class")
+            raise refuse(
+                "labels of every class in fit", f"none of class {_few_of(missing)}", "fit on rows of each class"
+            )
 
     def _transform(self, logits: Tensor) -> Tensor:
         return logits + self.offset.to(logits.dtype)
 
 
 def _label_mass(batch: Batch, classes: int) -> Tensor:
-    """Return the weight (K,) of each class's rows."""
+    """Return the total weight (K,) of the rows of each class."""
     return torch.bincount(batch.labels, batch.row_weights, minlength=classes)
 
 

@@ -1,4 +1,4 @@
-"""Wrappers that keep a calibrator from changing decisions, or bin the confidence of its decisions."""
+"""Wrappers that keep a calibrator from changing decisions, or that bin the confidence of its decisions."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -17,16 +17,17 @@ from calibrant.calibrators.binned import CentredIsotonic
 from calibrant.calibrators.one_vs_rest import BetaCalibration, PlattScaling, SplineCalibration
 from calibrant.rows import Batch, MemoryRows, RowSource
 
-_BINS = 10  # bins of the decision's confidence; fewer increase the log-loss, more increase the ECE
-_MARGIN = 1e-6  # lead of the decision in log-odds, larger than the rounding of log-probabilities in float32
+_BINS = 10  # number of confidence bins; fewer bins increase the log-loss, more bins increase the ECE
+_MARGIN = 1e-6  # lead of the decision in log-odds, larger than the rounding errors of log-probabilities in float32
 
 
 class KeepDecision(Calibrator):
     """Wraps a calibrator so that the model's decision never changes.
 
-    The wrapped calibrator returns probabilities p. If these are the truth, probabilities q have the expected log-loss
-    KL(p ‖ q) + H(p), so the q with the smallest KL(p ‖ q) among those that keep the decision on top is returned. If p prefers
-    another class, the decision cannot be both kept and calibrated; both classes then get (almost) the same probability.
+    The wrapped calibrator returns probabilities p. If these are the true probabilities, probabilities q have the expected
+    log-loss KL(p ‖ q) + H(p). The result is therefore the q with the smallest KL(p ‖ q) among those that keep the decision on
+    top. If p prefers another class, the decision cannot be both kept and calibrated; the two classes then get (almost) the same
+    probability.
 
     Args:
         calibrator: The calibrator to wrap.
@@ -60,35 +61,35 @@ class KeepDecision(Calibrator):
 def lead(log_p: Tensor, decided: Tensor) -> Tensor:
     """Return the log q (N, K) with the smallest KL(p ‖ q) such that q_d ≥ q_j for the decision d (N, 1).
 
-    The decision and the classes above it get their mean. If s_1 ≥ s_2 ≥ … are the other classes, s_m is included while it is
-    above the mean of p_d, s_1 … s_{m−1}. This satisfies the Karush–Kuhn–Tucker conditions, because the mean rises with each
-    class that is included, and no other class is above it.
+    The decision and the classes above it all get their mean probability. If s_1 ≥ s_2 ≥ … are the probabilities of the other
+    classes, s_m is included while it is above the mean of p_d, s_1 … s_{m−1}. This satisfies the Karush–Kuhn–Tucker conditions,
+    because the mean increases with each class that is included, and no other class is above the mean.
     """
     p = log_p.exp()
     own = p.gather(1, decided)
     rivals = sort_down(p.scatter(1, decided, -1.0))[0][:, :-1]
     counts = torch.arange(1, rivals.shape[1] + 1, dtype=p.dtype, device=p.device)
     means = torch.cat([own, (own + rivals.cumsum(dim=1)) / (counts + 1)], dim=1)
-    joined = (rivals > means[:, :-1]).sum(dim=1, keepdim=True)  # once one does not join, no later one does
+    joined = (rivals > means[:, :-1]).sum(dim=1, keepdim=True)  # if a class is not included, no later class is
     level = torch.where(joined > 0, means.gather(1, joined).log(), log_p.gather(1, decided))
     return torch.minimum(log_p, level).scatter(1, decided, level)
 
 
 class ConfidenceBinning(Calibrator):
-    """Wraps a calibrator and replaces its decision's confidence by one of ten values, for a low calibration error.
+    """Wraps a calibrator and replaces the confidence of its decision with one of ten values, for a low calibration error.
 
-    A calibrator with many parameters is over-confident on new rows, but not on its own. So a curve is fitted to its
-    out-of-fold confidences: ``AutoCalibrator`` chooses among Platt scaling, beta calibration, centred isotonic regression and
-    splines. The means of this curve in ten bins of equal mass are the new confidences. The decision remains that of the wrapped
-    calibrator, and the other classes keep their proportions. If no curve shows a gain, nothing is changed.
+    A calibrator with many parameters is over-confident on new rows, but not on the rows it was fitted on. A curve is therefore
+    fitted to its out-of-fold confidences: ``AutoCalibrator`` chooses among Platt scaling, beta calibration, centred isotonic
+    regression and splines. The new confidences are the means of this curve in ten bins of equal mass. The decision remains that
+    of the wrapped calibrator, and the other classes keep their proportions. If no curve shows a gain, nothing is changed.
 
     Args:
         calibrator: The calibrator to wrap.
         folds: Number of folds, ≥ 2; the fit takes that many times as long.
 
     Attributes:
-        edges: (B − 1,) edges in log-odds of the calibrator's confidence; empty if nothing is changed.
-        values: (B,) log-odds of the new confidence of each bin.
+        edges: Bin edges (B − 1,) for the log-odds of the calibrator's confidence; empty if nothing is changed.
+        values: The log-odds of each bin's new confidence (B,).
 
     Examples:
         >>> from calibrant.calibrators import Identity
@@ -118,8 +119,8 @@ class ConfidenceBinning(Calibrator):
         self.preserves_argmax = self.calibrator.preserves_argmax
 
     def learned(self) -> str:
-        """Return the number of values of the confidence, for the repr."""
-        return f"{len(self.values)} values of the confidence" if len(self.values) else "confidence as it is"
+        """Return the number of distinct confidences as text, for the repr."""
+        return f"{len(self.values)} confidence values" if len(self.values) else "confidence unchanged"
 
     def _fit(self, rows: RowSource) -> None:
         self.edges, self.values = torch.empty(2, 0, dtype=torch.float64, device=rows.device)
@@ -130,7 +131,7 @@ class ConfidenceBinning(Calibrator):
         curves = [PlattScaling(ridge=1.0), BetaCalibration(), CentredIsotonic(), SplineCalibration()]
         curve = AutoCalibrator(folds=self.folds, candidates=curves)
         curve._learn(MemoryRows(pairs))
-        # doing nothing has most of the weight, so ten values instead of many would only lose information
+        # if the unchanged confidence has most of the weight, ten values instead of many would only lose information
         if float(curve.weights[0]) > 0.5:
             return
         log_odds, order = pairs.logits[:, 1].sort()
@@ -138,7 +139,7 @@ class ConfidenceBinning(Calibrator):
         p = torch.softmax(curve(pairs.logits[order]), dim=1)[:, 1]
         ends = torch.searchsorted(weights.cumsum(0), weights.sum() * torch.arange(1, _BINS).to(weights) / _BINS)
         edges = torch.unique(log_odds[ends.clamp_max(len(log_odds) - 1)])
-        self.edges = edges[edges < log_odds[-1]]  # above the largest would lie an empty bin, whose mean is 0/0
+        self.edges = edges[edges < log_odds[-1]]  # the bin above the largest value would be empty, with a mean of 0/0
         index = rank_in(self.edges, log_odds)
         mass = torch.bincount(index, weights, minlength=len(self.edges) + 1)
         means = torch.bincount(index, weights * p, minlength=len(self.edges) + 1) / mass
@@ -153,10 +154,10 @@ class ConfidenceBinning(Calibrator):
 
 
 def top_pairs(answers: Iterable[tuple[Batch, Tensor]]) -> Batch:
-    """Return rows of two classes, wrong and right, with logits 0 and the log-odds of the decision's probability.
+    """Return rows with two classes, wrong and right, whose logits are 0 and the log-odds of the decision's probability.
 
     Args:
-        answers: Rows with log-probabilities (M, n, K); the last of the M are used.
+        answers: Rows with log-probabilities (M, n, K), of which the last of the M are used.
     """
     batches = []
     for batch, log_p in answers:
@@ -170,7 +171,7 @@ def top_pairs(answers: Iterable[tuple[Batch, Tensor]]) -> Batch:
 def with_confidence(logits: Tensor, edges: Tensor, values: Tensor) -> Tensor:
     """Return log-probabilities (N, K) float64 in which the decision has its bin's probability and stays on top.
 
-    The other classes keep their proportions. If the bin's probability is below that of the next class, both become almost equal.
+    The other classes keep their proportions. If the bin's probability is below that of the runner-up, the two become almost equal.
     """
     log_q, log_rest, decided = log_pair_of_top(logits.double())
     others = log_q - log_rest
