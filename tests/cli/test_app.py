@@ -104,7 +104,7 @@ WRONG = {
     "fit good.npz -o nofolder/o.safetensors": "no such folder",
     "fit good.npz --example sst -o o.safetensors": "good.npz and --example are two inputs; leave one out",
     "fit good.npz -m Chain -o o.safetensors": "Chain needs arguments",
-    "fit good.npz -m GroupScaling -o o.safetensors": "GroupScaling needs features; name columns of good.npz by --features",
+    "fit good.npz -m GroupScaling -o o.safetensors": "GroupScaling needs features; name columns of good.npz with --features",
     "fit good.npz -m VectorScaling --features a -o o.safetensors": "--features has no effect with VectorScaling",
     "report good.npz -m auto -c c.safetensors": "leave one out",
     "report good.npz -o o.html --fit-split train": "good.npz has no split 'train' to fit on",

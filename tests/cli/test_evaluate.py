@@ -145,7 +145,7 @@ def test_a_folder_is_streamed_with_the_intervals_of_memory(folder: Path, run: Ru
         assert (row["value"], row["low"], row["high"]) == pytest.approx((metric(before), ends.low, ends.high), rel=1e-9)
     run("evaluate data --by site", code=2, says="--by has no effect on data, which is streamed; leave it out")
     run("evaluate data --groups x", code=2, says="--groups has no effect on data, which is streamed; leave it out")
-    run("evaluate data --metric CanonicalError", code=2, says="needs all rows at once, and data is streamed")
+    run("evaluate data --metric CanonicalError", code=2, says="needs all rows at once, but data is streamed")
 
 
 def test_one_large_file_is_streamed_to_the_same_numbers(

@@ -58,11 +58,13 @@ def small(home: Path) -> Path:
 @pytest.mark.slow
 def test_a_study_is_run_and_shown_with_the_paper_beside_it(run: Run, small: Path) -> None:
     dry = run("study run small.toml --seeds 1 --dry-run").stdout
-    assert dry.startswith("small at scale cpu: 4 trainings, 0 of them finished, 1 at a time, local")
+    assert dry.startswith("small at scale cpu: 4 training runs, 0 of them finished, 1 at a time, local")
     assert "data: digits (with scikit-learn)" in dry
     assert not Path("calibrant-runs").exists()
     done = run("study run small.toml --seeds 1 --accelerator cpu")
-    assert "4 of 4 trainings · Focal, seed 0, fold 1 · epoch" in done.stderr  # not a terminal: a line for each training
+    assert (
+        "4 of 4 training runs · Focal, seed 0, fold 1 · epoch" in done.stderr
+    )  # not a terminal: a line for each training
     for shown in ("A small study", "Compared with the paper", "4.35 /", "focal loss is less sure"):
         assert shown in done.stdout
     assert "After each calibrator" not in done.stdout
@@ -81,8 +83,8 @@ def test_a_study_is_run_and_shown_with_the_paper_beside_it(run: Run, small: Path
 
 
 def test_part_of_a_study_may_be_run(run: Run, small: Path) -> None:
-    assert "2 trainings" in run("study run small.toml --seeds 1 --only Focal --dry-run").stdout
-    assert "20 trainings" in run("study run small.toml --seeds 5 --dry-run").stdout  # 2 objectives, 2 folds
+    assert "2 training runs" in run("study run small.toml --seeds 1 --only Focal --dry-run").stdout
+    assert "20 training runs" in run("study run small.toml --seeds 5 --dry-run").stdout  # 2 objectives, 2 folds
     run(
         "study run small.toml --only Brier --dry-run",
         code=2,
@@ -119,7 +121,7 @@ def test_the_template_is_right_with_a_loss_of_ones_own(run: Run, home: Path, mon
     assert text != TEMPLATE
     Path("beside", "mine.toml").write_text(text)
     Path("beside", "loss_of_my_own.py").write_text("from torch import nn\nclass Doubled(nn.CrossEntropyLoss): pass\n")
-    assert "30 trainings" in run("study run beside/mine.toml --dry-run").stdout
+    assert "30 training runs" in run("study run beside/mine.toml --dry-run").stdout
     Path("broken.toml").write_text(TEMPLATE.replace("seeds = [0, 1, 2]", "seeds = [[0]]"))
     run("study run broken.toml --dry-run", code=2, says="broken.toml")
 
@@ -135,7 +137,7 @@ def test_all_studies_run(run: Run, small: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_folder_without_the_data_is_named_before_the_hub_is_asked(run: Run, home: Path) -> None:
     Path("data").mkdir()
     assert (
-        "data has no folder 'cifar10': it is read from the Hugging Face hub"
+        "data has no folder 'cifar10', so this data set is read from the Hugging Face hub"
         in run("study run vit --data data --dry-run").stderr
     )
     Path("data", "cifar10").mkdir()

@@ -222,27 +222,27 @@ def test_one_of_a_stranger_keeps_it_fitted_or_not() -> None:
 @pytest.mark.parametrize(
     ("cls", "clause"),
     [
-        (mapping(lambda z: z.flip(1)), "the decision stays"),
-        (mapping(lambda z: z / z.abs().amax().clamp_min(1)), "every row is answered by itself"),
+        (mapping(lambda z: z.flip(1)), "the predicted class does not change"),
+        (mapping(lambda z: z / z.abs().amax().clamp_min(1)), "the output of a row does not depend on the other rows"),
         (mapping(lambda z: z.double()), "has its dtype and shape"),
         (
             faulty(
                 preserves_argmax=False, _transform=lambda self, z: z.double().softmax(dim=1).log().to(z.dtype) * 0 + z
             ),
-            "saturated rows of .* give numbers",
+            "output for saturated rows of .* is finite",
         ),
         (mapping(lambda z: z[:, :1]), r"a tensor \(N, K\)"),
-        (mapping(lambda z: z + 0 * z[:, 2:3].nan_to_num(0, 0, 0)), "two classes must work, and give RuntimeError"),
+        (mapping(lambda z: z + 0 * z[:, 2:3].nan_to_num(0, 0, 0)), "two classes must work, but raise RuntimeError"),
         (
             faulty(_fit=outside_its_state, _transform=lambda self, z: z * getattr(self, "factor", 0.25)),
-            "one with its state answers the same",
+            "one with its state has bit-identical outputs",
         ),
-        (faulty(fit=without_guard), "on the rows of its fit by LeakError"),
-        (faulty(fit=unchecked), "refuse a fit on NaN by InputError"),
+        (faulty(fit=without_guard), "on the rows used for fitting with LeakError"),
+        (faulty(fit=unchecked), "refuse a fit on NaN with InputError"),
         (faulty(_fit=unweighted), "a row of weight w counts as w rows .*: multiply each row's term by its weight"),
         (faulty(_fit=undeclared), "learned tensor factor is declared: write factor: Tensor into the class"),
         (faulty(_fit=remembering), "a second fit forgets the first"),
-        (faulty(_fit=first_row), "the order of the rows does not matter"),
+        (faulty(_fit=first_row), "a fit does not depend on the order of the rows"),
     ],
 )
 def test_a_fault_is_named(cls: type[Calibrator], clause: str) -> None:

@@ -113,7 +113,10 @@ def entropy(data: Any) -> float:
     ("call", "rule"),
     [
         (lambda data: math.nan, "stays within its bounds"),
-        (lambda data: float(data.confidence.mean()), r"a row of weight w counts about as w rows .* data.weights"),
+        (
+            lambda data: float(data.confidence.mean()),
+            r"a row of weight w counts about as much as w rows .* data.weights",
+        ),
         (
             lambda data: entropy(data) * float(data.row_weights.sum()) ** (data.weights is not None),
             "the scale of weights has no effect",

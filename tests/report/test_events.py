@@ -78,7 +78,7 @@ def test_few_events_have_a_direction_and_no_interval(events: int, low: bool) -> 
     assert (advised(found)["mean"], advised(found)["ECE"]) == ("Label more rows to find out.", "Calibrate.")
     table = event_section(found).blocks[0]
     assert [row[2] for row in table.rows[:3]] == ["", "", ""]
-    assert "Gap and slope have no interval here" in table.note
+    assert "Gap and slope have no intervals here" in table.note
 
 
 def test_errors_to_both_sides_have_no_direction() -> None:

@@ -103,11 +103,13 @@ def test_tables_computed_elsewhere_stand_in_both_formats(tmp_path: Path, undrawn
 
 
 def test_wrong_input_is_refused_and_nothing_written(tmp_path: Path, undrawn: None) -> None:
-    with pytest.raises(InputError, match="expected at least one of models"):
+    with pytest.raises(InputError, match="expected at least one model"):
         write_report([], tmp_path / "r.html")
-    with pytest.raises(InputError, match="expected the same rows and weights before and after for m, got 600 and 5"):
+    with pytest.raises(
+        InputError, match="expected the same rows and weights before and after calibration for m, got 600 and 5"
+    ):
         Model("m", over_confident(), over_confident()[:5])
-    with pytest.raises(InputError, match="expected the same rows and weights before and after for m"):
+    with pytest.raises(InputError, match="expected the same rows and weights before and after calibration for m"):
         Model("m", over_confident(), replace(over_confident(), weights=torch.ones(600) + torch.eye(600)[0]))
     with pytest.raises(InputError, match="expected 3 class names, got 2"):
         Model("m", over_confident(), class_names=["a", "b"])
@@ -126,7 +128,7 @@ def test_of_several_models_the_page_says_which_is_better(tmp_path: Path, undrawn
     text = html.unescape(write_report(pair, tmp_path / "r.html", draws=20).read_text())
     first, second = re.findall("<li>(.*)</li>", text)[:2]
     assert "<h2>Which model</h2>" in text
-    assert first.startswith("What to do: take kept, which has the better log-loss. Calibrate ")
+    assert first.startswith("What to do: use kept, which has the better log-loss. Calibrate ")
     assert second.startswith("kept is better calibrated than noisy: its ECE is lower by")
     (found,) = json.loads(write_report(pair, tmp_path / "r.json", draws=20).read_text())["comparisons"]
     assert found["verdict"].replace(" %", "\u00a0%") in text

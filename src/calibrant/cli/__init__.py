@@ -1,6 +1,6 @@
-"""The command line: every command is a function in one of the neighbouring files, listed below in the order of the help.
+"""The command line. Every command is a function in one of the modules imported below, and the help lists them in order.
 
-These files import PyTorch and everything that computes inside their functions, so that help appears at once.
+These modules import PyTorch and everything else that computes inside their functions, so that help appears at once.
 """
 
 import click

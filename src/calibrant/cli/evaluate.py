@@ -1,4 +1,4 @@
-"""``calibrant evaluate`` computes metrics of files, also by group; ``compare`` compares two models on the same rows."""
+"""``calibrant evaluate`` computes metrics for files and groups; ``compare`` compares two models on the same rows."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from calibrant.evaluate.subgroups import Subgroups
     from calibrant.metrics import Metric
 
-MOST_GROUPS = 200  # a column with more values, such as an id, does not name groups, and every group takes time
-MOST_LABELS = 20  # number of labels in a table on a terminal
+MOST_GROUPS = 200  # a column with more values, such as an id, is not accepted; every group takes time
+MOST_LABELS = 20  # largest number of labels in a table on a terminal
 LEGEND = "limit: 97.5 % of perfectly calibrated models of this size have a smaller error; an error below it is not significant"
 
 
@@ -34,7 +34,7 @@ LEGEND = "limit: 97.5 % of perfectly calibrated models of this size have a small
     "--metric", "Compute this metric instead of the default ones: NLL, ECE:bins=20 …", "NAME[:OPTION=VALUE,…]"
 )
 @options.by
-@options.count("--draws", 0, 1000, "Number of simulations for intervals and limits; 0 leaves both out.")
+@options.count("--draws", 0, 1000, "Number of simulations for intervals and limits; 0 omits both.")
 @options.as_json
 def evaluate(
     reading: options.Reading,
@@ -45,9 +45,9 @@ def evaluate(
     draws: int,
     as_json: bool,
 ) -> None:
-    """Measure accuracy, log-loss and calibration of every split.
+    """Measure the accuracy, log-loss and calibration of every split.
 
-    A folder of Parquet files, or one large Parquet file, is streamed: memory does not grow with the number of rows.
+    A folder of Parquet files, or one large Parquet file, is streamed, so memory does not grow with the number of rows.
 
     Examples:
 
@@ -102,7 +102,7 @@ def evaluate(
                     with working(f"measuring {source.shown}"):
                         rows += measure(held, metrics=metrics, draws=draws, **place)
                     if multilabel:
-                        with suppress(InputError):  # too few groups of rows: the panel says so
+                        with suppress(InputError):  # too few groups of rows, which the panel reports
                             tables[source.shown, part, state] = label_table(held)
     if not as_json:
         print_rows(rows, notes=notes, labels=tables)
@@ -126,20 +126,20 @@ def evaluate(
 def _streamed_rows(
     batches: Any, metrics: Any, fitted: Any, name: str | None, file: str, split: str, *, draws: int
 ) -> Iterator[Row]:
-    """Yield the figures of streamed rows, before and after calibration."""
+    """Yield the metrics of streamed rows, before and after calibration."""
     from calibrant import scale
     from calibrant.metrics import SumMetric
 
     chosen = metrics or scale.sum_metrics()
     if strange := [one for one in chosen if not isinstance(one, SumMetric)]:
-        raise InputError(f"{strange[0]!r} needs all rows at once, and {file} is streamed; name another metric")
+        raise InputError(f"{strange[0]!r} needs all rows at once, but {file} is streamed; name another metric")
     for calibrator, state in dict.fromkeys([(None, None), (fitted, name)]):
         figures = scale.evaluate(batches, metrics=chosen, calibrator=calibrator, draws=draws)
         yield from (replace(row, file=file, split=split, calibrator=state) for row in figures)
 
 
 def _groups_of(data: Any, columns: Sequence[str]) -> Iterator[tuple[str | None, Any]]:
-    """Yield all rows, then a name such as ``region=EU`` and the group's rows for every value of the columns."""
+    """Yield None with all rows, then a name such as ``region=EU`` with its rows for every value of the columns."""
     import numpy as np
     import torch
 
@@ -153,7 +153,7 @@ def _groups_of(data: Any, columns: Sequence[str]) -> Iterator[tuple[str | None, 
 
 
 def parse_metric(text: str) -> Metric:
-    """Return the metric that ``ECE:bins=20,norm=2`` names: a class of ``calibrant.metrics`` and its fields.
+    """Return the metric that a text such as ``ECE:bins=20,norm=2`` describes by its class and fields.
 
     Raises:
         InputError: If there is no such metric, or no such option.
@@ -180,12 +180,12 @@ def parse_metric(text: str) -> Metric:
 def print_rows(
     rows: Sequence[Row], *, notes: Sequence[str] = (), labels: Mapping[Any, Subgroups] | None = None
 ) -> None:
-    """Print one table for each file, split and group, with a line per metric and columns before and after calibration.
+    """Print one table per file, split and group, with a row per metric and columns for before and after calibration.
 
     Args:
-        rows: The figures; for several labels per row there are two tables, before and after calibration.
+        rows: The metrics; for several labels per row, there is one table before and one after calibration.
         notes: Sentences printed at the end.
-        labels: Tables of labels by file, split and calibrator.
+        labels: Label tables by file, split and calibrator.
     """
     bounded = False
     for key, part in groupby(rows, key=lambda row: (row.file, row.split, row.group, row.average and row.calibrator)):
@@ -220,7 +220,7 @@ def print_rows(
 
 
 def _print_labels(table: Subgroups) -> None:
-    """Print the verdict on several labels, and those with the strongest evidence of miscalibration."""
+    """Print the verdict on several labels, and the labels with the strongest evidence of miscalibration."""
     body = []
     for row in table.rows[:MOST_LABELS]:
         ends = "" if row.low is None or row.high is None else f"{row.low:.4f} … {row.high:.4f}"
@@ -242,9 +242,9 @@ def _print_labels(table: Subgroups) -> None:
 def compare(reading: options.Reading, a: str, b: str, on: str | None, split: str, as_json: bool) -> None:
     """Compare B with A on the same rows: differences, intervals, and paired tests.
 
-    A and B are files of predictions or, if a FILE or an example is named, saved calibrators that are applied to it; 'none' stands
-    for no calibrator. Rows of two tables are matched by --on or, without it, by their order. In the latter case all columns that
-    both tables have must agree, except scores.
+    A and B are files of predictions. If a FILE or an example is named, they are saved calibrators that are applied to
+    it; 'none' stands for no calibrator. The rows of two tables are matched by the column --on or, without it, by their
+    order. In the latter case, all columns that both tables have, except scores, must agree.
 
     Examples:
 
@@ -303,7 +303,7 @@ def _rows_in_common(
     """Return the rows of two files in the same order.
 
     Raises:
-        InputError: If a column that both have shows that the rows differ.
+        InputError: If a common column shows that the rows differ.
     """
     import numpy as np
 

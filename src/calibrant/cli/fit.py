@@ -20,23 +20,27 @@ if TYPE_CHECKING:
     from calibrant.calibrators.auto import Evidence
     from calibrant.evaluate.panel import Row
 
-output = click.option("--output", "-o", metavar="OUT", required=True, help="File to write, or folder for a folder.")
+output = click.option(
+    "--output", "-o", metavar="OUT", required=True, help="Output file, or output folder if the input is a folder."
+)
 
 
 @options.command()
 @options.reading("file", *options.ROWS, "labels", "on", "multilabel")
-@click.option("--output", "-o", metavar="C", required=True, help="File to save the calibrator in (.safetensors).")
+@click.option("--output", "-o", metavar="C", required=True, help="File to save the calibrator to (.safetensors).")
 @options.method
 @click.option("--features", metavar="COLUMN,…", help="Columns that GroupScaling or FeatureScaling uses: a,b or all.")
-@click.option("--split", default="val", show_default=True, help="The split to fit on; do not evaluate on it later.")
+@click.option(
+    "--split", default="val", show_default=True, help="The split to fit on; do not use it for evaluation later."
+)
 @options.as_json
 def fit(
     reading: options.Reading, output: str, method: str | None, features: str | None, split: str, as_json: bool
 ) -> None:
     """Fit a calibrator on the validation split and print its effect there.
 
-    A folder of Parquet files is streamed: memory does not grow with the number of rows. If there are many rows, the automatic
-    choice compares its candidates on a random sample, and fits the chosen one on all rows.
+    A folder of Parquet files is streamed, so memory does not grow with the number of rows. If there are many rows, the
+    automatic choice compares the candidates on a random sample and fits the chosen one on all rows.
 
     Examples:
 
@@ -67,7 +71,7 @@ def fit(
     if reading.is_streamed(source):
         batches = reading.batches(source, features=features)
         if calibrator.needs_features:
-            raise InputError(f"{name} needs features, which streamed rows have not; fit it on a sample in memory")
+            raise InputError(f"{name} needs features, which streamed rows do not have; fit it on a sample in memory")
         split = "all"
         with working(f"fitting {source.shown}"):
             calibrator.fit(batches)
@@ -76,7 +80,7 @@ def fit(
         split = contents.find(split)
         rows = contents.splits[split]
         if not multilabel and calibrator.needs_features and not rows.features:
-            raise InputError(f"{name} needs features; name columns of {source.shown} by --features")
+            raise InputError(f"{name} needs features; name columns of {source.shown} with --features")
         with working(f"fitting {name} on {len(rows):,} rows"):
             calibrator = (MultiLabelCalibrator(calibrator) if multilabel else calibrator).fit(rows)
         states = {None: rows, in_one_line(calibrator): rows.calibrated_by(calibrator, allow_fit_rows=True)}
@@ -101,12 +105,14 @@ def fit(
     notes = [f"{_in_words(calibrator)}, fitted on {'all rows' if split == 'all' else split}, saved to {output}"]
     if figures:
         evaluated = f"`calibrant evaluate FILE --calibrator C{'' if split == 'all' else ' --split test'}`"
-        notes.append(f"These are the {figures[0].n:,} rows it was fitted on; evaluate it on others with {evaluated}.")
+        notes.append(
+            f"These are the {figures[0].n:,} rows it was fitted on; evaluate it on other rows with {evaluated}."
+        )
     print_rows(figures, notes=notes)
 
 
 def _in_words(calibrator: Any) -> str:
-    """Return a description of a calibrator in one line; for several labels, with the number that share a pooled calibrator."""
+    """Return a one-line description of a calibrator; for several labels, it contains the number that share one fit."""
     from calibrant.report.model import in_one_line
 
     if not calibrator.multi_label:
@@ -116,7 +122,7 @@ def _in_words(calibrator: Any) -> str:
 
 
 def calibrator_facts(calibrator: Any) -> dict[str, Any]:
-    """Return class, configuration and learned numbers as JSON data, and for several labels the data of each label's fit."""
+    """Return a calibrator's class, configuration and learned numbers as JSON data; for several labels, each fit."""
     from calibrant._core.config import json_data, to_plain
     from calibrant.errors import NotFittedError
     from calibrant.report.model import in_one_line
@@ -149,11 +155,11 @@ def evidence_of(calibrator: Any) -> Evidence | None:
 @output
 @click.option("--replace", is_flag=True, help="Replace a table's scores instead of adding columns.")
 def apply(reading: options.Reading, calibrator: str, output: str, replace: bool) -> None:
-    """Write a copy of a file with calibrated scores: probabilities if it holds probabilities, logits if it holds logits.
+    """Write a copy of a file with calibrated scores: probabilities for probabilities, logits for logits.
 
-    CALIBRATOR was saved by `calibrant fit`. A table gets a new column calibrated_p_cat for its column p_cat; in files of arrays the
-    scores are replaced. Everything else is unchanged. Labels are not needed. A folder of Parquet files becomes a folder of files with
-    the same names, and is streamed.
+    CALIBRATOR is a file saved by `calibrant fit`. In a table, a column calibrated_p_cat is added for the column p_cat;
+    in a file of arrays, the scores are replaced. Everything else is unchanged, and labels are not needed. A folder of
+    Parquet files is streamed to a folder of files with the same names.
 
     Examples:
 
@@ -193,7 +199,7 @@ def apply(reading: options.Reading, calibrator: str, output: str, replace: bool)
             prefix = "" if replace or isinstance(table, Arrays) else CALIBRATED
             added: dict[str, Any] = {}
             for part, data in zip(found.parts, found.splits.values(), strict=True):
-                # rows of the fit are allowed, because nothing is evaluated here
+                # rows used for fitting are allowed, because nothing is evaluated here
                 after = data.calibrated_by(fitted, allow_fit_rows=True)
                 added |= calibrated_columns(part, after, prefix)
             table.write(Path(output), added)
@@ -203,13 +209,13 @@ def apply(reading: options.Reading, calibrator: str, output: str, replace: bool)
 @click.command()
 @click.argument("calibrator")
 @output
-@options.choice("--kind", ["logits", "probs"], "The kind of input of the ONNX model.", default="logits")
+@options.choice("--kind", ["logits", "probs"], "The input of the ONNX model.", default="logits")
 @click.option("--class-names", metavar="FILE", help="A text file with one class name per line, in order.")
 def export(calibrator: str, output: str, kind: Any, class_names: str | None) -> None:
     """Write a calibrator as an ONNX model that turns logits or probabilities into calibrated probabilities.
 
-    CALIBRATOR was saved by `calibrant fit`. The model has one input, ``logits`` or ``given_probs``, and the output ``probs``. A
-    service needs only onnxruntime and NumPy to run it.
+    CALIBRATOR is a file saved by `calibrant fit`. The model has one input, "logits" or "given_probs", and one output,
+    "probs". A service needs only onnxruntime and NumPy to run it.
 
     Examples:
 

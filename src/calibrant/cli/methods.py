@@ -53,7 +53,7 @@ def _entry(name: str, member: Any) -> dict[str, str]:
     """Return the description, the properties and the source of a class."""
     text = inspect.getdoc(member) or ""
     summary = " ".join(text.split("\n\n")[0].split()).replace("``", "")
-    what = re.sub(r"\s*\([A-Z][^()]*\d{4}[^()]*\)", "", summary)  # the source has its own place
+    what = re.sub(r"\s*\([A-Z][^()]*\d{4}[^()]*\)", "", summary)  # the source is shown separately
     facts = [getattr(member, "notion", None), f"{member.better} is better" if getattr(member, "better", None) else None]
     if isinstance(keeps := getattr(member, "preserves_argmax", None), bool):
         facts.append("keeps the decision" if keeps else "may change the decision")
@@ -64,9 +64,9 @@ def _entry(name: str, member: Any) -> dict[str, str]:
 
 
 def _first_reference(text: str) -> str:
-    """Return authors and year of the first source in a docstring, in the form A, A & B or A et al."""
+    """Return the authors (A, A & B, or A et al.) and the year of the first source in a docstring."""
     found = re.search(r"References:\s+([A-Z][^.;()\d]*?(?:et al\.)?[^.;()\d]*?),?\s+\(?(\d{4})\)?", text)
-    found = found or re.search(r"([A-Z]\w+ et al\.)\s+\(?(\d{4})", text)  # no list of sources: the first in the text
+    found = found or re.search(r"([A-Z]\w+ et al\.)\s+\(?(\d{4})", text)  # no list of references, so search the text
     if found is None:
         return ""
     names = [name.strip() for name in re.split(r",|&| and ", found[1]) if name.strip()]

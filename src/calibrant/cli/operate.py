@@ -1,4 +1,4 @@
-"""``calibrant check`` decides limits on metrics; ``watch`` raises an alarm if calibration changes over time."""
+"""``calibrant check`` tests limits on metrics; ``watch`` raises an alarm if calibration changes over time."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from calibrant.cli import options
 from calibrant.cli.terminal import print_json, print_table, print_text, working
 from calibrant.errors import InputError, LeakError
 
-CODES = {"pass": 0, "fail": 1, "not enough evidence": 3}  # 2 is a user's error in every command
+CODES = {"pass": 0, "fail": 1, "not enough evidence": 3}  # 2 means a user error in every command
 
 
 def _limits(_: object, parameter: click.Parameter, texts: Sequence[str]) -> dict[str, float]:
-    """Return {metric: number} from the texts "metric=number" of an option; a callback of these options."""
+    """Return {metric: number} from texts such as "metric=number"; the callback of the options for limits."""
     limits: dict[str, float] = {}
     for text in texts:
         name, _, number = (part.strip() for part in text.partition("="))
@@ -40,7 +40,7 @@ def _limit_option(*names: str, help: str) -> Callable[[Any], Any]:
 @options.reading("file", *options.ROWS, "labels", "on")
 @_limit_option("--max", "maximum", help="Largest allowed value of ece, event-ece, brier, error, worst-group-ece …")
 @_limit_option("--min", "minimum", help="Smallest allowed value of accuracy or worst-group-accuracy.")
-@_limit_option("--no-worse", help="How much worse than the baseline nll, brier, ece … may be.")
+@_limit_option("--no-worse", help="How much worse nll, brier, ece … may be than in the baseline.")
 @click.option("--baseline", metavar="FILE", help="Predictions of the previous model for the same rows.")
 @options.by
 @options.split
@@ -93,7 +93,7 @@ def check(
 @click.argument("state", type=click.Path(path_type=Path))
 @options.reading("files", *options.MAPPING)
 @click.option(
-    "--reference", metavar="FILE", help="Earlier labelled predictions to compare with: val, if it has splits."
+    "--reference", metavar="FILE", help="Earlier labelled predictions to compare with (the val split, if any)."
 )
 @options.split
 @options.saved
@@ -103,9 +103,9 @@ def watch(
 ) -> int:
     """Update a monitor with labelled rows and report whether calibration has changed since the reference.
 
-    STATE is a .safetensors file, which --reference creates if it does not exist; each FILE holds new labelled predictions, in order of
-    time. You may look at any time: at most 5 % of monitors ever raise a false alarm. Exit codes: 0 for no alarm, 1 for an alarm, 2 for
-    an error.
+    STATE is a .safetensors file, which --reference creates if it does not exist. Each FILE holds new labelled
+    predictions; name the files in chronological order. You may check as often as you like: at most 5 % of monitors ever
+    raise a false alarm. Exit codes: 0 for no alarm, 1 for an alarm, 2 for an error.
 
     Examples:
 
@@ -120,7 +120,7 @@ def watch(
     from calibrant.operate import Monitor
 
     fitted = options.read_calibrator(calibrator)
-    # load, update and save under one lock, because two writers would undo each other's batches
+    # load, update and save under one lock, because two writers would overwrite each other's batches
     with one_writer(state):
         monitor = Monitor.load(state) if state.exists() else None
         if reference is not None:

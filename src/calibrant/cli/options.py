@@ -1,4 +1,4 @@
-"""Options that several commands share, and functions that read and write the files that they describe."""
+"""Options that several commands share, and functions that read and write the files that the options describe."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from calibrant.scale import Batches
 
 EXAMPLES = Path(__file__).parents[1] / "data" / "examples"
-NONE = "none"  # given instead of a calibrator
-AUTO, OF_LABELS = "auto", "PlattScaling"  # default methods for rows with one class, and for rows with several labels
-# Size of logits above which a Parquet file is streamed; reading it whole takes several times this memory.
+NONE = "none"  # stands for no calibrator
+AUTO, OF_LABELS = "auto", "PlattScaling"  # default methods for one class per row, and for several labels per row
+# Size of the logits above which a Parquet file is streamed; reading it whole takes several times as much memory.
 STREAMED_BYTES = 256 << 20
 
 command = functools.partial(
@@ -34,7 +34,7 @@ command = functools.partial(
 
 
 def names_in(_: object, __: object, texts: Sequence[str]) -> list[str]:
-    """Return the names in an option that is repeated or contains commas; a callback of such options."""
+    """Return the names in an option that is repeated or contains commas; the callback of such options."""
     return list(dict.fromkeys(name.strip() for text in texts for name in text.split(",")))
 
 
@@ -59,22 +59,28 @@ def choice(name: str, known: Sequence[str], help: str, *, default: str | None = 
 
 
 saved = option("--calibrator", "-c", metavar="C", help="Apply this calibrator, saved by `calibrant fit`.")
-split = option("--split", default="test", show_default=True, help="The split to use; never one that was fitted on.")
+split = option(
+    "--split", default="test", show_default=True, help="The split to use, which must not have been used for fitting."
+)
 by = column_names("--by", "Also evaluate the groups that these columns define.")
-method = option("--method", "-m", metavar="NAME", help="auto, or a calibrator listed by `calibrant methods`.")
-as_json = option("--json", "as_json", is_flag=True, help="Print one JSON object, in which values are fractions.")
-on = option("--on", metavar="COLUMN", help="Column of both files by which rows are matched.")
+method = option("--method", "-m", metavar="NAME", help="Calibrator: auto, or a name in `calibrant methods`.")
+as_json = option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object, with fractions instead of percentages."
+)
+on = option("--on", metavar="COLUMN", help="Column, present in both files, by which rows are matched.")
 _SEVERAL = "Each row has several labels (1, 0 or -1 if missing), each with its own score."
 _READING = {
     "files": click.argument("files", nargs=-1, metavar="[FILE]..."),
     "file": click.argument("file", required=False),
     "example": choice("--example", ["cifar10", "sst", "20news"], "A bundled example instead of a FILE."),
-    "columns": option("--columns", metavar="NAMES", help="Columns of scores, one per class: 'p_*' or cat,dog,fox."),
-    "label": option("--label", metavar="COLUMN", help="Column of the labels, or 'y_*' for several labels per row."),
+    "columns": option("--columns", metavar="NAMES", help="Score columns, one per class: 'p_*' or cat,dog,fox."),
+    "label": option("--label", metavar="COLUMN", help="Label column, or 'y_*' for several labels per row."),
     "kind": choice("--kind", ["probs", "logits"], "Whether scores are probabilities or logits."),
     "weights": option("--weights", metavar="COLUMN", help="Column of row weights."),
-    "groups": option("--groups", metavar="COLUMN", help="Column of groups of dependent rows, such as patient."),
-    "labels": option("--labels", metavar="FILE", help="File of the labels, in the same order or matched by --on."),
+    "groups": option(
+        "--groups", metavar="COLUMN", help="Column of group names, for dependent rows such as those of a patient."
+    ),
+    "labels": option("--labels", metavar="FILE", help="File with the labels, in the same order or matched by --on."),
     "on": on,
     "multilabel": option("--multilabel", is_flag=True, help=_SEVERAL),
 }
@@ -83,7 +89,7 @@ ROWS = ("example", *MAPPING, "weights", "groups")
 
 
 def reading(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that adds arguments and options that describe files, and passes them as one ``Reading``."""
+    """Return a decorator that adds the named arguments and options, and passes their values as one ``Reading``."""
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -108,17 +114,17 @@ class Source:
 
 @dataclass(frozen=True)
 class Reading(Mapped):
-    """The files of a command and the options that describe them, and methods that read files accordingly."""
+    """The files of a command and the options that describe them, with methods that read the files."""
 
     files: Sequence[str] = ()
     file: str | None = None
     example: str | None = None
 
     def sources(self, *others: str) -> list[Source]:
-        """Return the files or the example to read, or other files that the options describe as well.
+        """Return the files or the example to read, or ``others``, which the options describe as well.
 
         Raises:
-            InputError: If nothing is named.
+            InputError: If neither a file nor an example is named.
             FileFormatError: If a file is missing.
         """
         from calibrant._files import check_source, shown
@@ -145,12 +151,12 @@ class Reading(Mapped):
         return found[0]
 
     def contents(self, source: Source, *features: str, fitted: Sequence[Any] = ()) -> Contents:
-        """Return the labelled rows of every split of a file, and print notes on how they were read to stderr.
+        """Return the labelled rows of every split of a file, and print notes on how they were read on stderr.
 
         Args:
             source: The file.
             features: Further columns to read.
-            fitted: Calibrators, or None, that will be applied to the rows; the columns that they use are read as well.
+            fitted: Calibrators that will be applied to the rows (None is skipped); the columns that they use are read.
         """
         from calibrant.data.io import read_contents
 
@@ -183,7 +189,7 @@ class Reading(Mapped):
         """Return the rows of a file as a stream of batches.
 
         Raises:
-            InputError: For an option that needs the whole file in memory, one of this reading or of ``options``.
+            InputError: If an option, of this object or in ``options``, needs the whole file in memory.
         """
         from calibrant import scale
 
@@ -195,7 +201,7 @@ class Reading(Mapped):
 
 
 def choose(name: str, known: Sequence[str], *, option: str) -> str:
-    """Return ``name`` if it is one of ``known``, else raise with the nearest name."""
+    """Return ``name`` if it is one of ``known``; otherwise raise an error that suggests the most similar name."""
     if name in known:
         return name
     lower = {other.lower(): other for other in known}
@@ -205,7 +211,7 @@ def choose(name: str, known: Sequence[str], *, option: str) -> str:
 
 
 def read_calibrator(path: str | None, *, several: bool = False) -> Any:
-    """Return the saved calibrator, for rows with one class or (``several``) several labels; None without a path."""
+    """Return a saved calibrator for one class or (``several``) several labels per row; None if ``path`` is None."""
     import calibrant
 
     if path is None:
@@ -218,14 +224,14 @@ def read_calibrator(path: str | None, *, several: bool = False) -> Any:
 
 
 def make_calibrator(name: str, *, features: Sequence[str] = ()) -> Calibrator:
-    """Return the calibrator of class ``name`` with its defaults; ``auto``, ``temperature`` … are short names.
+    """Return a calibrator with default settings by its class name or short name (``auto``, ``temperature`` …).
 
     Args:
         name: Name of the class, or one of ``calibrators.SHORT_NAMES``.
-        features: Columns that it uses, or ``["all"]``.
+        features: The columns that the calibrator uses, or ``["all"]``.
 
     Raises:
-        InputError: If there is no such calibrator, it needs other arguments, or it does not use features.
+        InputError: If there is no such calibrator, it needs further arguments, or it does not use features.
     """
     from calibrant import calibrators
 
@@ -246,10 +252,10 @@ def check_output(path: str | Path, *, inputs: Sequence[Any] = (), suffixes: Sequ
         path: The output.
         inputs: Files that the command reads; None for no file.
         suffixes: Allowed suffixes of the output; empty allows any.
-        what: The content of the output, for the error.
+        what: The content of the output, for the error message.
 
     Raises:
-        InputError: If the output is one of the inputs, or has another suffix.
+        InputError: If the output is one of the inputs, or does not have one of the suffixes.
         FileFormatError: If its folder does not exist or is not writable.
     """
     from calibrant._files import check_suffix, check_target

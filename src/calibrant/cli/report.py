@@ -15,7 +15,7 @@ from calibrant.errors import InputError
 if TYPE_CHECKING:
     from calibrant.data.io import Contents
 
-FEWEST_TO_CUT = 200  # a file without splits and fewer rows is not divided: half of them is too few to fit on or to show
+FEWEST_TO_CUT = 200  # smallest number of rows of a file without splits that is divided into two halves
 
 
 @options.command()
@@ -24,8 +24,10 @@ FEWEST_TO_CUT = 200  # a file without splits and fewer rows is not divided: half
 @options.method
 @options.saved
 @options.split
-@click.option("--fit-split", metavar="NAME", help="The split to fit on; by default val.")
-@options.column_names("--by", "Columns that define groups to evaluate; by default all features, or none for no groups.")
+@click.option("--fit-split", metavar="NAME", help="The split to fit on; val by default.")
+@options.column_names(
+    "--by", "Columns that define groups to evaluate (all features by default), or none for no groups."
+)
 def report(
     reading: options.Reading,
     output: str,
@@ -37,8 +39,8 @@ def report(
 ) -> None:
     """Write a report on one or several models before and after calibration.
 
-    The calibrator is chosen and fitted on rows that the report does not show: the split val, or half of a file without splits.
-    With --method none no calibrator is fitted.
+    The calibrator is chosen and fitted on rows that the report does not evaluate: the val split, or one half of a file
+    without splits. With --method none, no calibrator is fitted.
 
     Examples:
 
@@ -106,7 +108,7 @@ def _rows_to_show_and_fit(
     saved: Any,
     notes: list[str],
 ) -> tuple[Any, Any]:
-    """Return the rows to show and different rows to fit on; the latter are None if there are none or nothing is fitted."""
+    """Return the rows to show and other rows to fit on, or None if there are none or nothing is to be fitted."""
     import numpy as np
     import torch
 
@@ -126,7 +128,7 @@ def _rows_to_show_and_fit(
                 f"{source.shown} has no other rows to fit {method} on; fit it with `calibrant fit` and pass it as --calibrator"
             )
         return rows, None
-    # random halves, with every group in one of them; the same file gives the same halves
+    # random halves that do not divide any group; the same file always gives the same halves
     units = np.arange(len(rows))
     if rows.groups is not None:
         units = np.unique(rows.groups.cpu().numpy(), return_inverse=True)[1]
@@ -140,9 +142,10 @@ def _rows_to_show_and_fit(
 
 
 def _fitted(rows: Any, method: str | None, by: list[str] | None) -> Any:
-    """Return the calibrator, chosen automatically unless ``method`` names it, and fitted on ``rows``.
+    """Return a calibrator fitted on ``rows``; it is chosen automatically unless ``method`` names it.
 
-    The automatic choice corrects by columns if ``rows`` show that a single correction leaves some groups miscalibrated.
+    The automatic choice is a calibrator that corrects groups separately if a single correction leaves some of the
+    groups in ``by`` miscalibrated.
     """
     from calibrant import MultiLabel
     from calibrant.calibrators import MultiLabelCalibrator

@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from calibrant.study.load import StudyFile
 
 THEORY = "theory"  # name of the theory's figures in `study show`
-MADE_HERE = {"digits": "with scikit-learn", "module": "your module"}  # data that neither a folder nor the hub holds
-LOG_EVERY = 60  # seconds between lines of a log during a training
+MADE_HERE = {"digits": "with scikit-learn", "module": "your module"}  # data from neither folder nor hub
+LOG_EVERY = 60  # seconds between log lines during a training run
 
 FOLDER = click.Path(path_type=Path)
 scales = options.choice("--scale", ["cpu", "gpu", "paper"], "Size of the study.", default="cpu")
 stores = click.option(
-    "--store", type=FOLDER, default="calibrant-runs", show_default=True, help="Folder for trainings and the report."
+    "--store", type=FOLDER, default="calibrant-runs", show_default=True, help="Folder for training runs and the report."
 )
-seed_count = options.count("--seeds", 1, None, "Number of seeds; by default the study's own.")
+seed_count = options.count("--seeds", 1, None, "Number of seeds; the study's own by default.")
 
 
 @click.group(no_args_is_help=True)
 def study() -> None:
-    """The papers' experiments: list, run, show."""
+    """List, run and show the papers' experiments."""
 
 
 @study.command("list")
@@ -47,23 +47,27 @@ def list_studies() -> None:
     for name in presets():
         found = load_study(name)
         print_text(f"{name}: {found.title}")
-        print_text(f"    {len(list(found.cells()))} trainings on {_data_sets(found)}", dim=True)
+        print_text(f"    {len(list(found.cells()))} training runs on {_data_sets(found)}", dim=True)
 
 
 @study.command()
 @click.argument("name", required=False, metavar="STUDY")
-@click.option("--all", "everything", is_flag=True, help="Run every study of `study list`, one by one.")
+@click.option("--all", "everything", is_flag=True, help="Run all studies that `study list` shows, one after another.")
 @scales
-@click.option("--data", type=FOLDER, help="Folder with a subfolder per data set; by default the hub.")
+@click.option(
+    "--data",
+    type=FOLDER,
+    help="Folder with one subfolder per data set; by default, data come from the Hugging Face hub.",
+)
 @seed_count
 @options.repeated("--only", "Run only this objective")
 @options.repeated("--setting", "Run only this setting")
 @stores
 @options.choice(
-    "--executor", ["local", "ray"], "local processes, or a Ray cluster (at RAY_ADDRESS, if set).", default="local"
+    "--executor", ["local", "ray"], "Local processes, or a Ray cluster (at RAY_ADDRESS, if set).", default="local"
 )
-@options.count("--workers", 1, 1, "Number of trainings at a time.")
-@options.choice("--accelerator", ["auto", "cpu", "cuda"], "Device of the trainings.", default="auto")
+@options.count("--workers", 1, 1, "Number of training runs at the same time.")
+@options.choice("--accelerator", ["auto", "cpu", "cuda"], "Device to train on.", default="auto")
 @click.option("--dry-run", is_flag=True, help="Print the plan without running anything.")
 def run(
     name: str | None,
@@ -79,7 +83,7 @@ def run(
     accelerator: str,
     dry_run: bool,
 ) -> int:
-    """Run the trainings that are not finished; an interrupted study resumes where it stopped.
+    """Run all training runs that are not finished; an interrupted study resumes where it stopped.
 
     STUDY is a name listed by `study list`, or a TOML file.
 
@@ -136,9 +140,11 @@ def run(
 @seed_count
 @options.repeated("--columns", "Tables to print: main, calibrators, errors or all")
 @click.option("--report", "-o", type=FOLDER, help="Write a report to this file (.html).")
-@click.option("--record", type=FOLDER, help="Write all figures with their provenance to this JSON file.")
+@click.option("--record", type=FOLDER, help="Write all numbers with their provenance to this JSON file.")
 @click.option("--figures", type=FOLDER, help="Draw the study's figures into this folder (SVG, PNG).")
-@options.choice("--width", ["column", "page"], "For a paper: 3.5 or 7.16 inches wide, no heading (SVG, PDF).")
+@options.choice(
+    "--width", ["column", "page"], "Draw figures for a paper, 3.5 or 7.16 inches wide and without headings (SVG, PDF)."
+)
 @options.as_json
 def show(
     name: str,
@@ -152,9 +158,9 @@ def show(
     width: Any,
     as_json: bool,
 ) -> None:
-    """Print the tables of finished trainings, and draw figures.
+    """Print tables of the finished training runs, and draw figures.
 
-    STUDY is a name listed by `study list`, a TOML file, or "theory", whose figures need no trainings.
+    STUDY is a name listed by `study list`, a TOML file, or "theory", whose figures need no training.
 
     Examples:
 
@@ -222,7 +228,7 @@ def show(
 def claims(paper: str, as_json: bool) -> None:
     """Count the verdicts on the papers' claims, from the folder papers/ of Calibrant's repository.
 
-    PAPER is a part of a paper's name, or a claim's number; these claims are printed one by one.
+    PAPER is a part of a paper's name, or the number of a claim. The matching claims are printed one by one.
 
     Examples:
 
@@ -250,7 +256,7 @@ def claims(paper: str, as_json: bool) -> None:
 
 @click.command()
 @stores
-@options.count("--workers", 1, min(2, os.cpu_count() or 1), "Number of trainings at a time.")
+@options.count("--workers", 1, min(2, os.cpu_count() or 1), "Number of training runs at the same time.")
 def demo(store: Path, workers: int) -> None:
     """Train, calibrate and evaluate networks on handwritten digits; an interrupted demo resumes.
 
@@ -293,7 +299,11 @@ def demo(store: Path, workers: int) -> None:
 
 
 def _run(study: Study, store: Store, *, workers: int, accelerator: str, ray: bool = False) -> None:
-    """Run unfinished trainings; progress is one line on a terminal, else a line for each training, and one each minute."""
+    """Run all unfinished training runs.
+
+    Progress is shown in one line on a terminal; otherwise a line is printed for each training run, and one every
+    minute.
+    """
     from calibrant._core.warn import report_progress
     from calibrant.study.run import reports_progress, run_study, run_study_on_ray
 
@@ -303,13 +313,13 @@ def _run(study: Study, store: Store, *, workers: int, accelerator: str, ray: boo
     done, printed, total = _finished(study, store), time.monotonic(), len(list(study.cells()))
     log = reports_progress() and not sys.stderr.isatty()
     if log and done < total:
-        print_text(f"{done} of {total} trainings are finished; {workers} at a time", err=True)
+        print_text(f"{done} of {total} training runs are finished; {workers} at a time", err=True)
     with working("training") if reports_progress() else nullcontext():
         for step in steps:
             recipe = step.cell.recipe
             fold = f", fold {recipe.fold}" if "folds" in recipe.data else ""
             training = f"{step.cell.objective}, seed {recipe.seed}{fold}"
-            line = f"{step.done} of {total} trainings · {training} · epoch {step.epoch}/{recipe.training.epochs}"
+            line = f"{step.done} of {total} training runs · {training} · epoch {step.epoch}/{recipe.training.epochs}"
             report_progress(line)
             if log and (step.done > done or time.monotonic() - printed > LOG_EVERY):
                 print_text(line, err=True)
@@ -317,7 +327,7 @@ def _run(study: Study, store: Store, *, workers: int, accelerator: str, ray: boo
 
 
 def _read_study(name: str) -> StudyFile:
-    """Return a study's file; classes such as ``"mylib:MyLoss"`` in a user's file are also searched for in the file's folder."""
+    """Return a study file; classes in a user's file, such as ``"mylib:MyLoss"``, are also looked up in its folder."""
     from calibrant.study.load import StudyFile
 
     folder = os.path.dirname(os.path.realpath(name))
@@ -329,7 +339,10 @@ def _read_study(name: str) -> StudyFile:
 def _chosen_study(
     file: StudyFile, scale: str, seeds: int | None, data: Path | None = None, **parts: Sequence[str]
 ) -> Study:
-    """Return the study at a scale, with data from a folder, selected parts, and a number of seeds (its own, then the next ones)."""
+    """Return a study at a scale, with data from a folder, selected parts, and this number of seeds.
+
+    If the study has fewer seeds, the next larger integers are added.
+    """
     found = file.study(scale)
     if seeds is not None:
         further = range(max(found.seeds) + 1, max(found.seeds) + 1 + seeds)
@@ -343,7 +356,7 @@ def _chosen_study(
         return found
     found = found.with_data_from(data)
     for name in sorted({one.data["name"] for one in found.settings if "folder" not in one.data} - set(MADE_HERE)):
-        say("note", f"{data} has no folder {name!r}: it is read from the Hugging Face hub")
+        say("note", f"{data} has no folder {name!r}, so this data set is read from the Hugging Face hub")
     return found
 
 
@@ -352,12 +365,12 @@ def _finished(study: Study, store: Store) -> int:
 
 
 def _print_plan(chosen: Study, kept: Store, scale: str, how: str) -> None:
-    """Print the trainings of a study and its data, and name the folders that are missing."""
+    """Print a study's number of training runs and its data sets, and name missing folders."""
     from calibrant.study.build import missing_folders
 
     cells = list(chosen.cells())
     print_text(
-        f"{chosen.name} at scale {scale}: {len(cells)} trainings, {_finished(chosen, kept)} of them finished, {how}"
+        f"{chosen.name} at scale {scale}: {len(cells)} training runs, {_finished(chosen, kept)} of them finished, {how}"
     )
     for folder, setting in missing_folders(cell for cell in cells if not kept.finished(cell.recipe)):
         say("note", f"data missing: {folder} (for setting {setting!r}); put the data there or pass --data")

@@ -1,4 +1,4 @@
-"""What commands show: tables, JSON, progress, and every error as one sentence with an exit code.
+"""Prints the output of commands: tables, JSON, progress, and each error as one sentence with an exit code.
 
 If the reader of stdout stops early, as `head` does, the command still finishes with the same exit code.
 """
@@ -90,11 +90,11 @@ def _explained(error: Any) -> tuple[int, str]:
 
 
 def put(text: str, *, err: bool = False, **style: bool) -> None:
-    """Print text as it is, without control characters."""
+    """Print text unchanged except for control characters, which are replaced."""
     clear = _CLEAR if err and sys.stderr.isatty() else ""
     try:
         click.echo(clear + click.style(_CONTROLS.sub("�", text), **style), err=err)
-    except BrokenPipeError:  # the reader of stdout has closed the pipe: the rest is for nobody
+    except BrokenPipeError:  # the reader of stdout has closed the pipe, so the rest is discarded
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -111,7 +111,7 @@ def print_text(text: str, *, err: bool = False, **style: bool) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print JSON on stdout in ASCII, whose escapes are safe in every encoding of a terminal."""
+    """Print JSON on stdout in ASCII, which is safe in every terminal encoding."""
     put(json.dumps(value, indent=1, allow_nan=False))
 
 

@@ -1,4 +1,4 @@
-"""Plots: each function takes predictions and optionally an ``Axes``, and returns the figure with the numbers it shows."""
+"""Plots of predictions. Each function accepts an optional ``Axes`` and returns the figure with the numbers it shows."""
 
 from calibrant.plot.display import CalibrationDisplay
 from calibrant.plot.pictures import (

@@ -1,4 +1,4 @@
-"""Computes the numbers of reliability diagrams, in bins with consistency bars or isotonic (CORP) with a band.
+"""Computes the numbers of reliability diagrams: in bins with consistency bars, or isotonic (CORP) with a band.
 
 Nothing is drawn here.
 """
@@ -28,9 +28,9 @@ class Bin:
     Args:
         low: Lower edge, in [0, 1].
         high: Upper edge, in [0, 1].
-        count: Number of rows in the bin; with weights, its part of the effective sample size.
+        count: Number of rows in the bin; with weights, the bin's share of the effective sample size.
         confidence: Mean confidence of these rows.
-        accuracy: Fraction of these rows that is correct.
+        accuracy: Fraction of these rows that are correct.
         expect_low: The accuracy of a calibrated model is below this in 2.5 % of samples.
         expect_high: The accuracy of a calibrated model is above this in 2.5 % of samples.
     """
@@ -58,7 +58,7 @@ class Diagram:
         confidence: Mean confidence of all rows.
         accuracy: Accuracy of all rows.
         ece: Calibration error in these bins.
-        n: Number of rows; with weights, their effective number.
+        n: Number of rows; with weights, the effective sample size.
     """
 
     bins: Sequence[Bin]
@@ -74,7 +74,7 @@ class Diagram:
 
 
 def is_event(data: Data) -> bool:
-    """Return whether ``data`` are probabilities of one event (two classes, or pairs without a predicted class).
+    """Return whether ``data`` are probabilities of a single event (two classes, or pairs without a predicted class).
 
     Args:
         data: Predictions or pairs.
@@ -88,7 +88,7 @@ def is_event(data: Data) -> bool:
 
 
 def event_pairs(data: Data) -> Pairs:
-    """Return the pairs that a diagram shows: probability of class 1 for two classes, else of the top label.
+    """Return the pairs that a diagram shows: for class 1 if there are two classes, otherwise for the top label.
 
     Args:
         data: Labelled predictions or pairs.
@@ -97,13 +97,13 @@ def event_pairs(data: Data) -> Pairs:
 
 
 def labelled_rows(data: Any) -> Data:
-    """Return ``data`` without rows of weight 0 if it is labelled predictions or pairs of at least one row.
+    """Check that ``data`` are labelled predictions or pairs, and return their rows with positive weight.
 
     Args:
-        data: What was passed to be drawn.
+        data: The data to draw.
 
     Raises:
-        InputError: If it is anything else.
+        InputError: If ``data`` are of another type, or have no rows or labels.
     """
     rows = require_rows(data, what="a picture or a report")
     if isinstance(rows, Predictions):
@@ -115,8 +115,8 @@ def diagram_of(data: Data, *, binning: Binning | None = None) -> Diagram:
     """Return the reliability diagram of the top label.
 
     Args:
-        data: Labelled predictions or pairs, at least one row.
-        binning: The bins; None is ``EqualMass(15)``.
+        data: Labelled predictions or pairs with at least one row.
+        binning: The bins; None uses ``EqualMass(15)``.
 
     Raises:
         InputError: If there are no rows or no labels.
@@ -128,7 +128,7 @@ def diagram_of(data: Data, *, binning: Binning | None = None) -> Diagram:
         [(10, True)]
 
     References:
-        Nguyen & O'Connor 2015 (equal-mass bins); Bröcker & Smith 2007 (what is expected if calibrated).
+        Nguyen & O'Connor 2015 (equal-mass bins); Bröcker & Smith 2007 (consistency bars).
     """
     pairs = labelled_rows(data).top_label()
     chosen = EqualMass(BINS) if binning is None else binning
@@ -140,8 +140,8 @@ def diagram_from(table: BinTable, *, edges: Sequence[float]) -> Diagram:
     """Return the reliability diagram of a bin table, without access to its rows.
 
     Args:
-        table: Counts and sums of B bins that hold every row.
-        edges: Their B + 1 edges, or those of the bins that are not empty.
+        table: Counts and sums of B bins that contain all rows.
+        edges: The B + 1 edges of the bins, or the edges of the non-empty bins.
 
     Examples:
         >>> import torch
@@ -150,7 +150,7 @@ def diagram_from(table: BinTable, *, edges: Sequence[float]) -> Diagram:
         >>> round(diagram_from(table, edges=[0.0, 0.5, 1.0]).confidence, 4)
         0.85
     """
-    # binomial with the mean confidence: slightly wider than the sum of unequal Bernoullis, so conservative
+    # binomial with the mean confidence, which is slightly wider than a sum of unequal Bernoullis and thus conservative
     low, high = (ends.tolist() for ends in consistency_bars(table, level=LEVEL))
     count, sum_p, sum_y = table.count.tolist(), table.sum_p.tolist(), table.sum_y.tolist()
     rows = table.total if not table.weighted else table.total**2 / float(table.squares[0].sum())
@@ -172,7 +172,7 @@ def diagram_from(table: BinTable, *, edges: Sequence[float]) -> Diagram:
     return Diagram(bins, sum(sum_p) / table.total, sum(sum_y) / table.total, table.error(), round(rows))
 
 
-CELLS = 1000  # largest number of values of p at which the band is simulated: more would change it by less than a line's width
+CELLS = 1000  # largest number of values at which the band is simulated; more would move it by less than a line's width
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class IsotonicDiagram:
         miscalibration: Mean Brier score minus that of the recalibrated probabilities, ≥ 0.
         discrimination: Brier score of the base rate minus that of the recalibrated probabilities, ≥ 0.
         uncertainty: Brier score of the base rate.
-        n: Rows; with weights their effective number.
+        n: Number of rows; with weights, the effective sample size.
     """
 
     p: Sequence[float]
@@ -205,12 +205,12 @@ class IsotonicDiagram:
 def isotonic_diagram(data: Data, *, draws: int = 200, seed: int = 0) -> IsotonicDiagram:
     """Return the isotonic diagram of an event's probability, with its consistency band.
 
-    Isotonic regression determines the bins. The band is simulated: labels are drawn with the predicted probabilities and
-    the regression is repeated on each draw. With more than 1,000 distinct probabilities, the band (not the curve) uses
-    1,000 cells of equal mass. Weighted rows are drawn as their effective number of rows.
+    Isotonic regression determines the bins. The band is simulated: labels are drawn from the predicted probabilities,
+    and the regression is repeated on each draw. With more than 1,000 distinct probabilities, the band (but not the
+    curve) uses 1,000 cells of equal mass. For weighted rows, the number of simulated rows is the effective sample size.
 
     Args:
-        data: Two-class predictions (probability of class 1), pairs, or predictions (confidence of the top label).
+        data: Two-class predictions (for the probability of class 1), pairs, or other predictions (for the confidence).
         draws: Number of simulated label sets for the band, ≥ 1.
         seed: Seed of the simulation; the same seed gives the same band.
 
@@ -235,7 +235,7 @@ def isotonic_diagram(data: Data, *, draws: int = 200, seed: int = 0) -> Isotonic
     base = float(events.sum()) / rows
     # Σ (m − y)² / N for y in {0, 1} is Σ (n m² − 2 m Σy + Σy) / N
     before, after = (float((count * m**2 - 2 * m * events + events).sum()) / rows for m in (values, fitted))
-    # cells of equal mass: each value lies in that of the middle of its rows
+    # cells of equal mass: each value belongs to the cell that contains the middle of its rows
     cell = np.unique(((count.cumsum() - count / 2) * (CELLS / rows)).astype(np.int64), return_inverse=True)[1]
     sizes = np.bincount(cell, count)
     band_p = np.clip(np.bincount(cell, count * values) / sizes, 0.0, 1.0)
@@ -243,7 +243,7 @@ def isotonic_diagram(data: Data, *, draws: int = 200, seed: int = 0) -> Isotonic
     drawn = np.random.default_rng(seed).binomial(whole, band_p, size=(draws, len(whole)))
     curves = np.stack([isotonic(happened / whole, sizes) for happened in drawn])
     low, high = np.quantile(curves, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-    # the curve is given by the first and the last value of every level
+    # the curve is determined by the first and the last value of every level
     change = np.flatnonzero(np.diff(fitted))
     knots = np.unique(np.concatenate([[0], change, change + 1, [len(fitted) - 1]]))
     return IsotonicDiagram(
@@ -260,7 +260,7 @@ def isotonic_diagram(data: Data, *, draws: int = 200, seed: int = 0) -> Isotonic
 
 
 def pair_columns(pairs: Pairs) -> tuple[Floats, Floats, Floats]:
-    """Return probability, outcome and weight (1 without weights) of each row as float64 arrays (N,).
+    """Return the probability, outcome and weight (1 if unweighted) of each row as float64 arrays (N,).
 
     Args:
         pairs: Pairs on any device.
@@ -270,7 +270,7 @@ def pair_columns(pairs: Pairs) -> tuple[Floats, Floats, Floats]:
 
 
 def isotonic(values: Floats, weights: Floats) -> Floats:
-    """Return the increasing fit in [0, 1] to frequencies ``values`` (M,) of ``weights`` (M,) rows each."""
+    """Return the non-decreasing fit in [0, 1] to the frequencies ``values`` (M,) of ``weights`` (M,) rows each."""
     from scipy.optimize import isotonic_regression
 
     fitted: Floats = np.clip(isotonic_regression(values, weights=weights).x, 0.0, 1.0)

@@ -1,6 +1,6 @@
 """Reliability diagrams with scikit-learn's interface: ``CalibrationDisplay.from_predictions`` and ``.from_estimator``.
 
-A display draws the same as ``plot.reliability``; several displays in the same axes show only their curves.
+A display draws the same diagram as ``plot.reliability``; several displays in the same axes show only their curves.
 """
 
 from dataclasses import KW_ONLY, dataclass, field
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_CURVE = "calibrant-curve"  # the id of a display's curve among the lines of its axes
+_CURVE = "calibrant-curve"  # the id that identifies a display's curve among the lines of its axes
 
 
 @dataclass(eq=False, repr=False)
@@ -43,7 +43,7 @@ class CalibrationDisplay:
     Attributes:
         numbers_: The numbers drawn: an ``IsotonicDiagram`` for two classes, a ``Diagram`` for more.
         ax_: The axes, after ``plot``.
-        figure_: Their figure, after ``plot``.
+        figure_: The figure, after ``plot``.
 
     Examples:
         >>> display = CalibrationDisplay.from_predictions([0, 1, 1, 0], [0.2, 0.9, 0.6, 0.4], name="my model")
@@ -66,10 +66,10 @@ class CalibrationDisplay:
 
         Args:
             ax: The axes to draw in; None creates a figure. If another display is already in these axes, a legend is added.
-            name: Name of the model; None is the display's ``name``.
+            name: Name of the model; None uses the display's ``name``.
 
         Returns:
-            The display itself, with ``ax_``, ``figure_`` and ``numbers_`` set.
+            The display itself, whose ``ax_``, ``figure_`` and ``numbers_`` are now set.
         """
         others = [] if ax is None else [line for line in ax.get_lines() if line.get_gid() == _CURVE]
         picture = reliability(self.data, ax, kind=self.kind, bins=self.bins, event=self.event)
@@ -105,17 +105,21 @@ class CalibrationDisplay:
         name: str | None = None,
         ax: "Axes | None" = None,
     ) -> Self:
-        """Draw the diagram of probabilities.
+        """Draw a reliability diagram from labels and probabilities.
 
         Args:
             y_true: (n,) labels of any type.
             y_prob: (n,) probabilities of the positive class, or (n, K) with one column per class.
-            classes: The labels in the order of the columns of ``y_prob``; None is the sorted distinct labels of ``y_true``.
-            pos_label: The positive label, for (n,) probabilities; None is 1 if the labels are 0 and 1, or −1 and 1.
+            classes: The labels in the order of the columns of ``y_prob``; None uses the sorted distinct labels in
+                ``y_true``.
+            pos_label: The positive label, for (n,) probabilities; None uses 1 if the labels are 0 and 1, or −1 and 1.
             n_bins: Number of bins, ≥ 1; None draws the isotonic diagram for two classes, and 15 bins for more.
-            strategy: Bins of equal mass (``"quantile"``) or width (``"uniform"``); None is equal mass.
+            strategy: Bins of equal mass (``"quantile"``) or width (``"uniform"``); None uses equal mass.
             name: Name of the model, shown as the title, or in the legend if another display is in the same axes.
             ax: The axes to draw in; None creates a figure.
+
+        Returns:
+            The display.
 
         Raises:
             InputError: If labels and columns do not match, or values are not probabilities.
@@ -148,15 +152,18 @@ class CalibrationDisplay:
     def from_estimator(
         cls, estimator: Any, X: Any, y: Any, *, pos_label: Any = None, name: str | None = None, **look: Any
     ) -> Self:
-        """Draw the diagram of a fitted classifier's ``predict_proba`` on data it was not fitted on.
+        """Draw a reliability diagram of a fitted classifier on data that it was not fitted on.
 
         Args:
             estimator: A fitted classifier with ``predict_proba`` and ``classes_``; wrap others in ``CalibratedClassifier`` first.
             X: (n, d) features.
             y: (n,) labels.
-            pos_label: The positive label, for two classes; None is the second of ``classes_``.
-            name: Name of the model; None is the estimator's class.
+            pos_label: The positive label, for two classes; None uses the second of ``classes_``.
+            name: Name of the model; None uses the name of the estimator's class.
             look: ``n_bins``, ``strategy`` and ``ax``, as in ``from_predictions``.
+
+        Returns:
+            The display.
 
         Raises:
             ValueError: If ``pos_label`` is not among the classes.

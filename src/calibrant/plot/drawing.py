@@ -1,6 +1,6 @@
-"""Functions that draw numbers into given axes, shared by the public plots and the report.
+"""Functions that draw into given axes, shared by the public plots and the report.
 
-Each returns the figure, or adds its part to axes that another finishes.
+Each function returns the figure, or adds its part to axes that another function completes.
 """
 
 import math
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-DOTS = "dots"  # the id of the dots of a diagram, to which the report attaches the numbers of their bins
-_LARGEST = 110.0  # area in points² of the dot of the bin with the most rows
-_SMALLEST = 9.0  # least area in points²
+DOTS = "dots"  # the id of a diagram's dots, to which the report attaches the numbers of their bins
+_LARGEST = 110.0  # area in points² of the dot for the bin with the most rows
+_SMALLEST = 9.0  # smallest area in points²
 
 
 def lower_limit(*diagrams: Diagram) -> float:
-    """Return the common lower limit of both axes: a multiple of 10 %, at most 80 %, below every number drawn."""
+    """Return the common lower limit of both axes: a multiple of 10 %, at most 80 %, below all drawn numbers."""
     lowest = min((diagram.lowest for diagram in diagrams), default=0.0)
     return min(math.floor(10 * lowest + 1e-9) / 10, 0.8)
 
@@ -29,14 +29,14 @@ def draw_diagram(
 ) -> "Figure":
     """Draw accuracy against confidence, with 95 % consistency bars (expected if calibrated) behind the dots.
 
-    The area of a dot is proportional to the rows in its bin. A grey bar covers the accuracies of 95 % of samples of a
-    calibrated model; dots inside their bar are circles, dots outside are diamonds in another colour.
+    The area of a dot is proportional to the number of rows in its bin. A grey bar covers the accuracies of 95 % of
+    samples from a calibrated model. Dots inside their bar are circles; dots outside are diamonds in another colour.
 
     Args:
-        diagram: From ``diagram_of``.
-        ax: Where to draw.
+        diagram: The result of ``diagram_of``.
+        ax: The axes to draw in.
         palette: Colours.
-        start: Where both axes begin, in [0, 1); None is ``lower_limit(diagram)``.
+        start: The lower limit of both axes, in [0, 1); None uses ``lower_limit(diagram)``.
         words: Whether to label the over- and the under-confident side.
 
     Returns:
@@ -50,7 +50,7 @@ def draw_diagram(
         look: dict[str, Any] = {"fontsize": 7.5, "color": palette.faint, "transform": ax.transAxes}
         ax.text(0.03, 0.97, "under-confident", ha="left", va="top", **look)
         ax.text(0.97, 0.03, "over-confident", ha="right", va="bottom", **look)
-    # the grey alone has too little contrast to be seen by all
+    # the outline adds contrast, because not everybody can see the grey alone
     outline = [withStroke(linewidth=8.2, foreground=palette.faint)]
     low, high = [b.expect_low for b in diagram.bins], [b.expect_high for b in diagram.bins]
     look = {"color": palette.band, "linewidth": 7, "zorder": 2, "path_effects": outline}
@@ -63,12 +63,12 @@ def draw_diagram(
 
 
 def draw_dots(diagram: Diagram, ax: "Axes", *, palette: Palette = LIGHT) -> None:
-    """Draw the dot of every bin: its area is proportional to the rows; diamonds are outside the range expected for a calibrated model."""
+    """Draw a dot for every bin, with an area proportional to its rows; diamonds lie outside the range if calibrated."""
     from matplotlib.markers import MarkerStyle
 
     largest = max((b.count for b in diagram.bins), default=1)
     x, y = [b.confidence for b in diagram.bins], [b.accuracy for b in diagram.bins]
-    # a diamond looks larger
+    # smaller factor for diamonds, which look larger
     areas = [max(_LARGEST * b.count / largest, _SMALLEST) * (0.7 if b.off else 1.0) for b in diagram.bins]
     colours = [palette.bad if b.off else palette.good for b in diagram.bins]
     look: dict[str, Any] = {"edgecolor": palette.ink, "linewidth": 0.5, "zorder": 4, "clip_on": False}
@@ -84,11 +84,11 @@ def draw_isotonic(
     """Draw the isotonic diagram: the curve, its consistency band, and the decomposition of the Brier score.
 
     Args:
-        diagram: From ``isotonic_diagram``.
-        ax: Where to draw.
+        diagram: The result of ``isotonic_diagram``.
+        ax: The axes to draw in.
         palette: Colours.
-        event: Name of the event for the axis labels; "" is "the event".
-        words: Whether to print the decomposition and what the band is.
+        event: Name of the event in the axis labels; "" uses "the event".
+        words: Whether to print the decomposition and an explanation of the band.
 
     Returns:
         The figure of ``ax``.
@@ -111,7 +111,7 @@ def draw_isotonic(
 def draw_histogram(
     diagram: Diagram, ax: "Axes", *, palette: Palette = LIGHT, x: str = "confidence", y: str = "accuracy"
 ) -> "Figure":
-    """Draw the fraction of rows in each of a diagram's bins of equal width, with mean ``x`` and ``y`` as vertical lines."""
+    """Draw a histogram of a diagram's equal-width bins, with vertical lines at the means of ``x`` and ``y``."""
     left, width = [b.low for b in diagram.bins], [b.high - b.low for b in diagram.bins]
     mass = [b.count / diagram.n for b in diagram.bins]
     ax.bar(left, mass, width, align="edge", color=palette.band, edgecolor=palette.faint, linewidth=0.6)
@@ -126,7 +126,7 @@ def draw_histogram(
 
 
 def draw_diagonal(ax: "Axes", start: float, palette: Palette = LIGHT) -> None:
-    """Draw where both axes are equal, from ``start`` on."""
+    """Draw the diagonal, on which both axes are equal, from ``start`` to 1."""
     ax.plot([start, 1], [start, 1], color=palette.faint, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
 
 

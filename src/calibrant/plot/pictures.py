@@ -1,6 +1,6 @@
-"""The public plots: each takes predictions and returns a ``Picture``, the figure with the numbers it shows.
+"""The public plots. Each function returns a ``Picture``: a figure with the numbers it shows.
 
-What the report draws as well is drawn by ``plot.drawing``.
+Parts that the report also draws are in ``plot.drawing``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Kind = Literal["bins", "isotonic"]
-POINTS = 200  # of a risk-coverage curve: more would not show
+POINTS = 200  # number of points of a risk-coverage curve; more would not be visible
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +35,8 @@ class Picture:
 
     Args:
         figure: The matplotlib figure; ``picture.figure.savefig("name.pdf")`` writes it.
-        ax: The axes drawn into.
-        numbers: The numbers drawn, as a dataclass, or as a dictionary from name to dataclass for several models.
+        ax: The axes that were drawn in.
+        numbers: The numbers drawn, as a dataclass or, for several models, as a dictionary from names to dataclasses.
     """
 
     figure: "Figure"
@@ -64,17 +64,18 @@ def reliability(
     bins: int | Binning = BINS,
     event: str = "",
 ) -> Picture:
-    """Draw a reliability diagram with the region expected if calibrated.
+    """Draw a reliability diagram with the region that is expected if the model is calibrated.
 
-    For two classes (or pairs of an event) it is the isotonic (CORP) curve of the event's probability; for more classes,
-    accuracy against confidence of the top label in bins of equal mass, with dot areas proportional to the rows.
+    For two classes (or pairs of an event), the diagram is the isotonic (CORP) curve of the event's probability. For
+    more classes, it shows accuracy against confidence in bins of equal mass, with dot areas proportional to the number
+    of rows.
 
     Args:
-        predictions: Labelled, at least one row.
+        predictions: Labelled predictions or pairs with at least one row.
         ax: The axes to draw in; None creates a figure.
-        kind: ``"bins"`` or ``"isotonic"``; None is isotonic for two classes, else bins.
-        bins: Bins of equal mass, ≥ 1, or a binning such as ``EqualWidth(10)``.
-        event: Name of the event that class 1 stands for, for the axis labels.
+        kind: ``"bins"`` or ``"isotonic"``; None uses isotonic for two classes, otherwise bins.
+        bins: Number of bins of equal mass, ≥ 1, or a binning such as ``EqualWidth(10)``.
+        event: Name of the event (class 1) in the axis labels.
 
     Returns:
         The figure, with a ``Diagram`` or an ``IsotonicDiagram`` as its numbers.
@@ -103,18 +104,18 @@ def reliability(
 
 
 def compare(models: Mapping[str, Data], ax: "Axes | None" = None, *, bins: int = BINS) -> Picture:
-    """Draw the reliability diagrams of several models, or of one before and after calibration, in one plot.
+    """Draw the reliability diagrams of several models, or of one model before and after calibration, in one plot.
 
     Args:
-        models: Name → labelled predictions.
+        models: A dict from names to labelled predictions.
         ax: The axes to draw in; None creates a figure.
-        bins: Bins of equal mass, ≥ 1.
+        bins: Number of bins of equal mass, ≥ 1.
 
     Returns:
         The figure, with one ``Diagram`` per name.
 
     Raises:
-        InputError: If one has no rows or no labels.
+        InputError: If any of the predictions have no rows or no labels.
 
     Examples:
         >>> from calibrant import Predictions
@@ -136,17 +137,17 @@ def compare(models: Mapping[str, Data], ax: "Axes | None" = None, *, bins: int =
 
 
 def risk_coverage(models: Data | Mapping[str, Data], ax: "Axes | None" = None) -> Picture:
-    """Draw the risk-coverage curve: the error among the most confident rows, by the fraction of rows predicted.
+    """Draw the risk-coverage curve: the error rate among the most confident rows, against the fraction of rows kept.
 
     Args:
-        models: Labelled predictions without weights, or name → predictions.
+        models: Labelled predictions without weights, or a dict from names to such predictions.
         ax: The axes to draw in; None creates a figure.
 
     Returns:
         The figure, with a ``metrics.RiskCoverage``, or one per name.
 
     Raises:
-        InputError: If one has no rows or no labels.
+        InputError: If any of the predictions have no rows or no labels, or have weights.
 
     Examples:
         >>> from calibrant import Predictions
@@ -169,12 +170,12 @@ def risk_coverage(models: Data | Mapping[str, Data], ax: "Axes | None" = None) -
 
 
 def confidence_histogram(predictions: Data, ax: "Axes | None" = None, *, bins: int | Binning = BINS) -> Picture:
-    """Draw the histogram of confidence, with mean confidence and accuracy.
+    """Draw a histogram of the confidence, with lines at the mean confidence and the accuracy.
 
     Args:
-        predictions: Labelled, at least one row.
+        predictions: Labelled predictions or pairs with at least one row.
         ax: The axes to draw in; None creates a figure.
-        bins: Bins of equal width, ≥ 1, or a binning.
+        bins: Number of bins of equal width, ≥ 1, or a binning.
 
     Returns:
         The figure, with a ``Diagram``.
@@ -200,19 +201,21 @@ def classwise(
     class_names: Sequence[str] | None = None,
     most: int = 20,
 ) -> Picture:
-    """Draw the calibration error of every class against the rest, the worst first, with the limit if calibrated.
+    """Draw the one-vs-rest calibration error of each class, the largest first.
+
+    Grey bars end at the limit that the error of a calibrated model stays below in 97.5 % of samples.
 
     Args:
-        predictions: Labelled, over K classes.
+        predictions: Labelled predictions over K classes.
         ax: The axes to draw in; None creates a figure.
-        class_names: K names; None is the class indices.
-        most: Classes shown, ≥ 1.
+        class_names: K class names; None uses the class indices.
+        most: Largest number of classes to show, ≥ 1.
 
     Returns:
-        The figure, with the list of ``ClassError`` of all classes.
+        The figure, with a list of one ``ClassError`` per class.
 
     Raises:
-        InputError: If class names are not K, or there are only pairs.
+        InputError: If there are not K class names, or the data are pairs.
 
     Examples:
         >>> from calibrant import Predictions
@@ -238,13 +241,13 @@ def classwise(
 
 @dataclass(frozen=True)
 class ClassError:
-    """One class against the rest.
+    """The calibration error of one class against the rest.
 
     Args:
         name: Name of the class.
-        n: Rows with this label.
+        n: Number of rows with this label.
         ece: Calibration error of the class's probability.
-        limit: The 97.5 % limit if calibrated: a calibrated model's error stays below it in 97.5 % of samples.
+        limit: The value below which a calibrated model's error stays in 97.5 % of samples.
         probability: Mean probability of the class.
         frequency: Frequency of the class.
     """
@@ -258,14 +261,14 @@ class ClassError:
 
 
 def class_errors(predictions: Predictions, *, class_names: Sequence[str] | None = None) -> list[ClassError]:
-    """Return every class's calibration error in 15 bins of equal width, the largest first.
+    """Return the calibration error of each class in 15 bins of equal width, the largest first.
 
     Args:
-        predictions: Labelled.
-        class_names: K names; None is the class indices.
+        predictions: Labelled predictions.
+        class_names: K class names; None uses the class indices.
 
     Raises:
-        InputError: If class names are not K, or there are no rows.
+        InputError: If there are not K class names, or no rows.
     """
     data = require_predictions(predictions, what="classwise")
     data.require_labels()
@@ -281,6 +284,6 @@ def class_errors(predictions: Predictions, *, class_names: Sequence[str] | None 
 
 
 def check_names(class_names: Sequence[str] | None, *, classes: int) -> None:
-    """Refuse names of classes that are not K; None stands for the indices."""
+    """Check that the number of class names, if any are given, is the number of classes."""
     if class_names is not None and len(class_names) != classes:
         raise InputError(f"{classes} class names", f"{len(class_names)}", "name every class")

@@ -1,4 +1,7 @@
-"""The style of every figure: colours by role, line styles, axes in percent. No pyplot and no rcParams: no global state changes."""
+"""The style of all figures: colours by role, line styles, and axes in percent.
+
+Neither pyplot nor rcParams is used, so no global state changes.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,7 +38,7 @@ class Palette:
 
 LIGHT = Palette()
 
-# Colours of lines, in order. After Okabe and Ito (2008), darkened for thin lines on white; a test simulates deuteranopia.
+# Line colours in order, after Okabe and Ito (2008), darkened for thin lines on white; a test simulates deuteranopia.
 COLOURS = ("#0b5fa5", "#d9730d", "#1b1f24", "#56b4e9", "#8f3b00", "#009e73", "#b5651d", "#a64d93")
 DASHES = ("solid", (0, (5, 2)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -45,8 +48,8 @@ def new_figure(*, width: float = 4.2, height: float = 4.2) -> "Figure":
     """Return an empty figure of ``width`` × ``height`` inches, without pyplot's window management.
 
     Args:
-        width: In inches, > 0.
-        height: Likewise.
+        width: Width in inches, > 0.
+        height: Height in inches, > 0.
     """
     from matplotlib.figure import Figure
 
@@ -77,8 +80,8 @@ def finish(
     Args:
         ax: The axes that were drawn into.
         palette: Colours.
-        x: Label of the horizontal axis; None leaves it.
-        y: Label of the vertical axis; None leaves it.
+        x: Label of the horizontal axis; None does not change it.
+        y: Label of the vertical axis; None does not change it.
         in_percent: ``"x"``, ``"y"`` or both: the axes whose fractions are labelled in percent.
     """
     if x is not None:

@@ -1,4 +1,4 @@
-"""The verdict on a model, the recommendation that follows from it, and the commands that carry it out."""
+"""Forms the verdict on a model, the recommendation that follows, and the commands that carry it out."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,11 +38,12 @@ class Verdict:
     """The verdict on a model's calibration.
 
     Args:
-        state: "calibrated" (no significant error, and a large one is excluded), "small" (significant, below the margin),
-            "large" (significant, the whole interval is above the margin), "perhaps large" (significant, the interval contains
-            the margin), "unclear" (not significant, but a large error is not excluded), or "not tested".
+        state: "calibrated" (no significant error, and a large one is excluded), "small" (significant, but below the
+            margin), "large" (significant, and the whole interval is above the margin), "perhaps large" (significant,
+            and the interval contains the margin), "unclear" (not significant, but a large error is not excluded), or
+            "not tested".
         headline: The verdict in one line.
-        detail: The figures that it is based on.
+        detail: The figures on which the verdict is based.
     """
 
     state: Significance
@@ -53,14 +54,14 @@ class Verdict:
 def verdicts_of(
     model: Model, states: Sequence[State], audit: Audit | None, label: str | None, *, margin: float
 ) -> list[Verdict]:
-    """Return the verdict on each state: on all rows, on the group with the clearest error, or on all labels together.
+    """Return a verdict on each state: on all rows, on the group with the clearest error, or on all labels together.
 
     Args:
         model: The model.
         states: The figures before and after calibration.
         audit: The groups or labels, or None.
         label: The label that the page shows, if there are several.
-        margin: ECE, or gap of a label or group, above which an error is large in practice, in (0, 1).
+        margin: The ECE, or the gap of a label or group, above which an error is large in practice, in (0, 1).
     """
     if audit is not None and label is not None:
         tables = [table for table in (audit.before, audit.after) if table is not None]
@@ -83,7 +84,8 @@ def verdict_of(row: Row, side: str, *, margin: float = MARGIN, hint: bool = Fals
         row: The ECE.
         side: The direction of the error, in words.
         margin: ECE above which an error is large in practice, in (0, 1).
-        hint: Whether ``side`` describes a figure other than the ECE whose interval excludes the value of a calibrated model.
+        hint: Whether ``side`` describes another figure than the ECE whose interval excludes the value of a calibrated
+            model.
     """
     state = _state(row, margin)
     limit = f"{100 * margin:g} point{'' if margin == 0.01 else 's'}"
@@ -102,11 +104,11 @@ def verdict_of(row: Row, side: str, *, margin: float = MARGIN, hint: bool = Fals
     detail = f"ECE {row.shown(row.value)} ({ends}); if calibrated: {mean}97.5 % limit {row.shown(row.null_high)}."
     detail += f" An error is called large if it exceeds the margin of {limit}, the largest error that you accept."
     if state == "unclear" and row.high is not None:
-        # the upper end for a calibrated model falls as 1 / √n; rounded to two digits
+        # the upper end for a calibrated model decreases as 1 / √n; the number is rounded to two digits
         rows = float(f"{row.n * (row.high / margin) ** 2:.2g}")
         detail += f" If the model is calibrated, about {rows:,.0f} rows would exclude a larger one."
     if hint and state in ("calibrated", "unclear"):
-        # gap and slope are two further tests: 1 − .95² of calibrated models have one outside its interval
+        # gap and slope are two further tests, and for 1 − .95² of calibrated models one of them is significant
         headline = f"No significant miscalibration by the ECE, but a hint: {lower_first(side)}"
         detail += " One in ten calibrated models shows such a hint by chance, so check it on other rows."
     return Verdict(state, headline, detail)
@@ -115,7 +117,7 @@ def verdict_of(row: Row, side: str, *, margin: float = MARGIN, hint: bool = Fals
 def _state(row: Row, margin: float) -> Significance:
     if row.null_high is None:
         return "not tested"
-    # the limit if calibrated decides significance and the interval decides size, since a small error can be significant
+    # the limit if calibrated decides whether an error is significant, and the interval decides whether it is large
     above = row.low is not None and row.low >= margin
     below = row.high is not None and row.high < margin
     if not row.significant:
@@ -126,18 +128,18 @@ def _state(row: Row, margin: float) -> Significance:
 
 
 def side_of_confidence(diagram: Diagram, ece: float) -> str:
-    """Return a phrase on whether confidences are too high or too low, and by how much."""
+    """Return a phrase that says whether confidences are too high or too low, and by how much."""
     gap = diagram.confidence - diagram.accuracy
-    # an average gap well below the ECE means errors in both directions; a gap below .05 points is not worth a direction
+    # a mean gap well below the ECE means errors in both directions; a gap below .05 points has no meaningful direction
     if abs(gap) < 0.5 * ece or abs(gap) < 0.0005:
         return f"Over-confident in some bins and under-confident in others, by {points(ece)} on average"
     return f"{'Over' if gap > 0 else 'Under'}-confident by {points(abs(gap))}"
 
 
 def _verdict_with_groups(average: Verdict, model: Model, audit: Audit, *, margin: float) -> Verdict:
-    """Return the verdict on the clearest group if its error exceeds the margin, else the verdict on all rows.
+    """Return the verdict on the clearest group if its error exceeds the margin, otherwise the verdict on all rows.
 
-    Groups with opposite errors can cancel in the average. A group whose error a common correction removes is not mentioned.
+    The errors of groups can cancel in the average. A group is not mentioned if a common correction removes its error.
     """
     worst = audit.worst
     put_right = audit.after is not None and not audit.off_by and not isinstance(model.calibrator, BY_GROUP)
@@ -166,10 +168,10 @@ def _verdict_on_labels(table: Subgroups, worst: str, *, margin: float) -> Verdic
 
 @dataclass(frozen=True)
 class Gain:
-    """The reduction of the log-loss by calibration, paired row by row.
+    """The reduction of the log-loss by calibration, from differences within each row.
 
     Args:
-        difference: Log-loss before calibration minus log-loss after it, in nats; positive means calibration is better.
+        difference: Log-loss before calibration minus log-loss after it, in nats; a positive value is an improvement.
         low: Lower end of the 95 % interval of the difference.
         high: Upper end of the interval.
     """
@@ -191,16 +193,17 @@ class Gain:
 def gain_of(model: Model, *, draws: int) -> Gain | None:
     """Return the gain of a model's calibrator.
 
-    None if there is no calibrator, the gain is infinite, or too few decisions are wrong to test it (``scarce_errors``).
+    It is None if there is no calibrator, the gain is infinite, or too few decisions are wrong for a test
+    (``scarce_errors``).
 
     Args:
         model: The model.
-        draws: As in ``write_report``; with 0 nothing is tested.
+        draws: As in ``write_report``; 0 omits the test.
     """
     if model.after is None or type(model.before) is not type(model.after) or draws < 2:
         return None
     before, after = model.before.counted, model.after.counted
-    # a paired difference, so that the difficulty of a row cancels
+    # paired differences, in which the difficulty of a row cancels
     difference = _log_losses(before) - _log_losses(after)
     several = isinstance(before, MultiLabel) or isinstance(after, MultiLabel)
     scarce = None if several else scarce_errors(before, after, loss=NLL().of_labels)  # type: ignore[arg-type]
@@ -215,7 +218,7 @@ def gain_of(model: Model, *, draws: int) -> Gain | None:
 
 
 def _log_losses(data: Data | MultiLabel) -> Tensor:
-    """Return the log-loss (N,) of each row: of its label, the mean over its labels, or of the outcome for pairs."""
+    """Return the log-loss (N,) of each row; for several labels, it is the mean over the row's labels."""
     if isinstance(data, MultiLabel):
         return label_terms(data)["NLL"].mean(dim=1).cpu()
     if not isinstance(data, Pairs):
@@ -230,7 +233,7 @@ class Advice:
 
     Args:
         headline: The recommendation in one sentence.
-        reasons: The figures that it is based on.
+        reasons: The figures on which it is based.
         commands: Pairs (purpose, command line or Python) that carry it out; empty if there is nothing to do.
     """
 
@@ -248,9 +251,9 @@ def advice_of(
         model: The model.
         verdicts: The verdict before calibration, and after it if there is a calibrator.
         gain: The result of ``gain_of``.
-        state: The figures after calibration, or before it without a calibrator.
+        state: The figures after calibration, or before it if there is no calibrator.
         audit: The groups or labels, or None.
-        margin: ECE above which an error is large; the check command contains it.
+        margin: ECE above which an error is large; it is the limit in the check command.
     """
     commands = partial(commands_of, model, margin=margin, event=state.event is not None)
     before, after, name = verdicts[0], verdicts[-1], model.method or "calibration"
@@ -275,7 +278,7 @@ def advice_of(
             headline = f"Calibrate with {name}: the error is large before calibration and not large after it."
         why = "The gain in log-loss could not be tested: it is infinite, or too few decisions are wrong."
         return Advice(headline, [*reasons, why], commands())
-    # the log-loss decides because it is a proper score; an ECE can fall while the probabilities get worse
+    # the log-loss decides, because it is a proper score; an ECE can fall although the probabilities get worse
     if gain.low <= 0:
         what = "makes its log-loss worse" if gain.high < 0 else "has no significant gain in log-loss"
         if before.state == "large" and after.state == "large" and name not in ("auto", "AutoCalibrator"):
@@ -294,7 +297,7 @@ def commands_of(
     Args:
         model: The model of the report.
         margin: Largest ECE that the check accepts.
-        event: Whether the check is on the ECE of an event's probability.
+        event: Whether to check the ECE of an event's probability.
         method: Calibrator to fit; None for the model's calibrator.
         features: Columns that the calibrator uses.
     """

@@ -1,4 +1,4 @@
-"""Figures of a report: plots of ``calibrant.plot`` as inline SVG with the page's colours and reproducible bytes."""
+"""Report figures: plots from ``calibrant.plot`` as inline SVG with the page's colours and reproducible bytes."""
 
 import base64
 import io
@@ -19,13 +19,13 @@ from calibrant.report.wording import percent
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Placeholder colours that no figure uses otherwise. Each is replaced by the CSS variable of its role, so that one drawing
+# Placeholder colours that no figure uses otherwise. Each is replaced with the CSS variable of its role, so one drawing
 # works on the light and the dark page.
 _ROLES = [field.name for field in fields(Palette)]
 PLACEHOLDERS = Palette(**{role: f"#0102{index:02x}" for index, role in enumerate(_ROLES, start=3)})
-WIDTH = 4.3  # inches of a picture of the first screen
-FIRST = 8  # groups in a picture
-_LONGEST = 21  # characters of a group's name in it
+WIDTH = 4.3  # width in inches of a picture on the first screen
+FIRST = 8  # largest number of groups in a picture
+_LONGEST = 21  # largest number of characters of a group's name in a picture
 
 
 def _bare(width: float, height: float) -> "Figure":
@@ -41,7 +41,7 @@ def state_picture(state: State, name: str, *, subject: str, start: float) -> Pic
     """Return the picture of a state: its reliability diagram above the histogram of its probabilities.
 
     Args:
-        state: The figures; decisions have a diagram in bins, an event has the isotonic curve with its band.
+        state: The figures. For decisions the diagram uses bins; for an event it is the isotonic curve with its band.
         name: The beginning of the caption, such as "Before".
         subject: Name of the event.
         start: Lower end of the axes of a diagram in bins.
@@ -64,7 +64,7 @@ def state_picture(state: State, name: str, *, subject: str, start: float) -> Pic
 
 
 def panel_picture(caption: str, diagram: Diagram, *, event: bool = False) -> Picture:
-    """Return a small reliability diagram from 0 to 1, for an event's probability or the confidence in the decision."""
+    """Return a small reliability diagram from 0 to 1, for the probability of an event or for the confidence."""
     x, y = ("probability", "frequency") if event else ("confidence", "accuracy")
     ax = _bare(2.6, 2.6).add_axes((0.24, 0.21, 0.66, 0.66))
     draw_diagram(diagram, ax, palette=PLACEHOLDERS, start=0.0, words=False)
@@ -73,7 +73,7 @@ def panel_picture(caption: str, diagram: Diagram, *, event: bool = False) -> Pic
 
 
 def groups_picture(audit: Audit) -> Picture:
-    """Return a picture of the gaps of the groups with the strongest evidence, before and after calibration, with intervals."""
+    """Return a picture of the gaps of the clearest groups before and after calibration, with intervals."""
     before, after = ({row.name: row for row in found.rows} if found else {} for found in (audit.before, audit.after))
     shown = [*before.values()][:FIRST]
     height = 1.1 + 0.42 * len(shown)
@@ -99,7 +99,7 @@ def groups_picture(audit: Audit) -> Picture:
 
 
 def dot_titles(diagram: Diagram, p: str, y: str) -> list[str]:
-    """Return the numbers of each dot of a diagram of the accuracy ``y`` against the confidence ``p``."""
+    """Return a text with the numbers of each dot in a diagram; ``p`` and ``y`` are the names of the axes."""
     return [
         f"{b.count:,} rows: mean {p} {100 * b.confidence:.2f} %, {y} {100 * b.accuracy:.2f} % "
         f"({100 * b.expect_low:.1f} – {100 * b.expect_high:.1f} % expected if calibrated)"
@@ -108,15 +108,15 @@ def dot_titles(diagram: Diagram, p: str, y: str) -> list[str]:
 
 
 def data_address(svg: str) -> str:
-    """Return the text of an SVG file as a data URL for an image in a page."""
+    """Return an SVG text as a data URL for an image in a page."""
     return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
 
 
 def inline_svg(picture: Picture, *, prefix: str) -> str:
     """Return a picture as an SVG element for an HTML page.
 
-    Matplotlib gives clip paths random ids and repeats ids from one figure to the next, so every id that is referred to is
-    replaced by ``prefix`` and a number. Texts are not changed.
+    Matplotlib gives clip paths random ids and uses the same ids in several figures, so every id that is referenced is
+    replaced with ``prefix`` and a number. Texts are not changed.
     """
     import matplotlib as mpl
 
@@ -151,11 +151,11 @@ def inline_svg(picture: Picture, *, prefix: str) -> str:
 
 
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")  # characters that XML does not allow
-_LINK = re.compile(r"(?:^#|url\(#)([^)]+)")  # what an attribute refers to
+_LINK = re.compile(r"(?:^#|url\(#)([^)]+)")  # the id that an attribute refers to
 
 
 def _on_page(value: str, linked: Mapping[str, str]) -> str:
-    """Return the value of an attribute for a page, with the page's ids, colours and font, and with fewer digits."""
+    """Return an attribute's value with the ids, colours and font of the page, and with fewer digits."""
     value = _LINK.sub(lambda match: match[0].replace(match[1], linked[match[1]]), value)
     value = re.sub(r"(\d\.\d\d)\d+", r"\1", value)  # a hundredth of a point is finer than any screen
     value = " ".join(re.sub(r" ?font-family: [^;]*;?", "", value).split())

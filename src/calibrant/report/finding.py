@@ -1,6 +1,6 @@
-"""The findings of a report on one model: figures before and after calibration, the verdict, and what to do.
+"""Computes the findings on one model: figures before and after calibration, the verdict, and what to do.
 
-A report in JSON contains them.
+JSON reports contain these findings.
 """
 
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ class Finding:
         model: The model.
         margin: ECE above which an error is large.
         states: The figures before calibration, and after it if there is a calibrator.
-        audit: Groups of rows by their features, or labels, with a test of the worst; or None.
+        audit: Groups of rows defined by features, or labels, with a test of the worst; or None.
         label: The label that the pictures show, if there are several labels per row.
         verdicts: The verdict on each state; the first is at the top of the page.
         gain: The calibrator's gain in log-loss, or None.
@@ -87,7 +87,7 @@ class Finding:
 
     @property
     def evidence(self) -> Evidence | None:
-        """The candidates of an automatic choice and their cross-validated log-loss, or None."""
+        """The candidates of an automatic choice and their cross-validated log-losses, or None."""
         return self.model.calibrator.evidence if isinstance(self.model.calibrator, AutoCalibrator) else None
 
     @property
@@ -138,7 +138,7 @@ def diagnose(model: Model, *, draws: int = 1000, margin: float = MARGIN) -> Find
 
 
 def _class_figures(model: Model, states: Sequence[State]) -> list[ClassFigures]:
-    """Return every class in descending order of the error after calibration, or before it without a calibrator."""
+    """Return all classes in descending order of the error after calibration, or before it if there is no calibrator."""
     rows = model.before.counted
     if not isinstance(rows, Predictions):
         return []
@@ -154,7 +154,7 @@ def _facts(model: Model, state: State, audit: Audit | None) -> list[str]:
     """Return the facts behind the verdict as sentences."""
     data, calibrator = model.before.counted, model.calibrator
     rows = f"{len(data):,} rows" if model.whole else f"the {len(data):,} rows of split {model.split}"
-    # rows were calibrated only after the leakage check, unless it was postponed
+    # unless the leakage check was postponed, it was passed before the rows were calibrated
     put_off = isinstance(model.after, Predictions) and model.after.fit_check is not None
     if isinstance(calibrator, Calibrator | MultiLabelCalibrator) and len(calibrator.fit_rows) and not put_off:
         rows += ", which the calibrator was not fitted on"
@@ -166,7 +166,7 @@ def _facts(model: Model, state: State, audit: Audit | None) -> list[str]:
             f"{rows[:1].upper()}{rows[1:]}, each with {len(data.names)} labels; the event of a label is that it is 1{lacking}."
         ]
         if isinstance(calibrator, MultiLabelCalibrator):
-            # a label without enough events keeps the calibrator of all labels together
+            # a label with too few events keeps the calibrator that is shared by all labels
             kept = sum(fact.pooled == 1 for fact in calibrator.labels_fitted)
             pooled = f"; {kept} rare ones share the pooled calibrator" if kept else ""
             facts.append(
@@ -192,7 +192,7 @@ def _facts(model: Model, state: State, audit: Audit | None) -> list[str]:
 
 
 def _remarks(model: Model) -> list[str]:
-    """Return a sentence on the effect of weights on the figures; nothing without weights."""
+    """Return sentences on how weights affect the figures; empty without weights."""
     data = model.before
     if data.weights is None:
         return []

@@ -1,4 +1,4 @@
-"""Finds the groups of rows, or the labels, for which a model is miscalibrated, with one test of the worst."""
+"""Finds the groups of rows, or the labels, for which a model is miscalibrated, and tests the worst of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from calibrant.evaluate.subgroups import Subgroup, Subgroups
 from calibrant.report.model import Model
 
 MINIMUM = 100  # smallest number of rows of a group
-MOST_NAMES = 200  # a column of text with more categories (names, addresses) is left out unless it is requested
+MOST_NAMES = 200  # a text column with more categories (names, addresses) is left out unless it is requested
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,11 @@ class Audit:
     """The groups of a model's rows, or its labels, before and after calibration.
 
     Args:
-        columns: Names of the columns that name the groups; none for labels.
+        columns: Names of the columns that define the groups; empty for labels.
         before: The groups before calibration, or None if there was no test.
         after: The groups after calibration, or None.
-        notes: Which columns were left out, or why there was no test.
-        off_by: The columns by which groups are still off after calibration.
+        notes: Sentences on columns that were left out, and on why there was no test.
+        off_by: The columns whose groups are still miscalibrated after calibration.
     """
 
     columns: tuple[str, ...]
@@ -38,27 +38,27 @@ class Audit:
 
     @property
     def last(self) -> Subgroups | None:
-        """The groups after calibration, or before it without a calibrator."""
+        """The groups after calibration, or before calibration if there is no calibrator."""
         return self.after or self.before
 
     @property
     def worst(self) -> Subgroup | None:
-        """The group with the largest mean gap before calibration among the significant ones; None if there is none."""
+        """The significant group with the largest mean gap before calibration, or None if no group is significant."""
         return max(off_in(self.before), key=lambda part: abs(part.gap), default=None)
 
 
 def off_in(found: Subgroups | None) -> list[Subgroup]:
-    """Return the groups that are significantly off, by a test that accounts for the number of groups."""
+    """Return the groups that are significantly miscalibrated, by a test that accounts for the number of groups."""
     if found is None:
         return []
     return [part for part in found.rows if part.p_adjusted is not None and part.p_adjusted < 1 - found.level]
 
 
 def audit_of(model: Model) -> Audit | None:
-    """Return a model's labels, or the groups of its rows by ``model.by`` or by all features; None if there are none.
+    """Audit a model's labels, or the groups that ``model.by`` or all features define; None if there are none.
 
     Raises:
-        InputError: For columns named in ``model.by`` that are missing, of another length, or of too many categories.
+        InputError: If a column in ``model.by`` is missing, has another length, or has too many categories.
     """
     if isinstance(model.before, MultiLabel):
         after = label_table(model.after) if isinstance(model.after, MultiLabel) else None
@@ -70,20 +70,20 @@ def audit_of(model: Model) -> Audit | None:
 
 
 def audit_groups(before: Data, after: Data | None, columns: Any, *, named: bool = False) -> Audit:
-    """Return the groups of rows by ``columns``, before and after calibration.
+    """Audit the groups of rows that ``columns`` define, before and after calibration.
 
     Args:
         before: The rows.
         after: The same rows after calibration, or None.
         columns: Names of features, or a dict from names to columns (N,).
-        named: Whether the user named these columns; errors about them are then raised. Otherwise columns of text with more
-            than 200 categories are left out, and an error becomes the note that explains why there is no test.
+        named: Whether the user named these columns; errors about them are then raised. Otherwise text columns with more
+            than 200 categories are left out, and an error becomes a note that explains why there is no test.
 
     Raises:
-        InputError: If ``named``, for columns that are missing, of another length, or of too many categories.
+        InputError: If ``named`` is set and a column is missing, has another length, or has too many categories.
     """
     notes: tuple[str, ...] = ()
-    if not named:  # a column of text with a name for each row is an identifier, not a group
+    if not named:  # a text column with a different value in each row is an identifier, not a group
         text = {name: values for name, values in columns.items() if not isinstance(values, Tensor)}
         left = [name for name, values in text.items() if len(np.unique(values)) > MOST_NAMES]
         columns = {name: values for name, values in columns.items() if name not in left}
@@ -103,10 +103,10 @@ def audit_groups(before: Data, after: Data | None, columns: Any, *, named: bool 
 
 
 def correction_by(columns: Sequence[str], features: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """Return the name of the calibrator that corrects groups of ``columns``, and the columns that it uses.
+    """Return the name of a calibrator that corrects the groups that ``columns`` define, and the columns that it uses.
 
     Args:
-        columns: Names of columns whose groups are off.
+        columns: Names of columns whose groups are miscalibrated.
         features: The columns (N,) by name.
     """
     # a column with fractional numbers does not contain categories

@@ -1,4 +1,4 @@
-"""The input of a report, predictions of a model before and after calibration, and the building blocks of its page."""
+"""The input of a report (a model's predictions before and after calibration) and the building blocks of its page."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -33,17 +33,17 @@ class Model:
     Args:
         name: Name of the model.
         before: Labelled predictions, pairs, or predictions of several labels per row.
-        after: The same rows after calibration; None reports on the uncalibrated model only.
+        after: The same rows after calibration; None reports only on the uncalibrated model.
         calibrator: The fitted calibrator that produced ``after``, or its name, or None.
-        source: The file of the rows; the report shows its name, and the commands in the report its path.
-        split: Name of the split; "" or "all" if the file has no other rows, so that a calibrator must be fitted on another
-            file.
+        source: The file that contains the rows. The report shows its name, and the commands in the report use its path.
+        split: Name of the split; "" or "all" if these are all rows of the file, so that a calibrator must be fitted on
+            another file.
         class_names: K names, or None for the class indices.
         options: The options for reading the file, such as {"columns": "p_*"}, for the commands in the report.
-        by: Names of features of ``before`` that define groups; None uses all, an empty list none.
+        by: Names of the features of ``before`` that define groups; None uses all features, and an empty list uses none.
 
     Raises:
-        InputError: If rows lack labels, or those before and after differ in number or weights.
+        InputError: If labels are missing, or the rows before and after calibration differ in number or weights.
 
     Examples:
         >>> from calibrant import Predictions
@@ -72,15 +72,17 @@ class Model:
         if isinstance(self.before, Predictions):
             check_names(self.class_names, classes=self.before.classes)
         if self.after is not None and not same_weights(self.before, self.after):  # type: ignore[arg-type]
-            got = f"{len(self.before)} and {len(self.after)} rows, or other weights"
-            raise InputError(f"the same rows and weights before and after for {self.name}", got, "use calibrated_by")
+            got = f"{len(self.before)} and {len(self.after)} rows, or different weights"
+            raise InputError(
+                f"the same rows and weights before and after calibration for {self.name}", got, "use calibrated_by"
+            )
 
     def __repr__(self) -> str:
         return f"Model({self.name!r}, {len(self.before)} rows)"
 
     @property
     def calibrated_with(self) -> str | None:
-        """The calibrator as text."""
+        """The calibrator as text, or None."""
         return self.calibrator if isinstance(self.calibrator, str | None) else in_one_line(self.calibrator)
 
     @property
@@ -99,7 +101,13 @@ class Model:
         return self.split in ("", "all")
 
     def class_name(self, index: int) -> str:
-        """Return the name of class ``index``, or its index; "class 1" for the event of two classes without names."""
+        """Return the name of a class.
+
+        A class without a name is shown as its index, or as "class 1" if it is the event of a two-class model.
+
+        Args:
+            index: The class index.
+        """
         if self.class_names is not None:
             return str(self.class_names[index])
         return str(index) if isinstance(self.before, MultiLabel) or not is_event(self.before) else f"class {index}"
@@ -161,7 +169,7 @@ class Section:
     """A part of a page.
 
     Args:
-        title: The heading, which unfolds a folded section; empty for none.
+        title: The heading, which unfolds a folded section; "" for none.
         blocks: The content, in order.
         folded: Whether it is collapsed on screen.
     """
@@ -172,7 +180,7 @@ class Section:
 
 
 def in_one_line(calibrator: AnyCalibrator) -> str:
-    """Return the repr of ``calibrator`` on one line; torch prints submodules on lines of their own.
+    """Return the repr of ``calibrator`` on one line; PyTorch prints submodules on separate lines.
 
     Examples:
         >>> from calibrant.calibrators import Chain, Identity

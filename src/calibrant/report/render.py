@@ -34,23 +34,25 @@ def write_report(
     draws: int = 1000,
     margin: float = MARGIN,
 ) -> Path:
-    """Write one self-contained report on one or more models; an existing file is replaced atomically.
+    """Write a self-contained report on one or more models to a single file.
+
+    An existing file is replaced atomically.
 
     Args:
         models: At least one model; they are shown in this order.
         path: The file to write: HTML, or JSON if its name ends in .json.
         title: The heading.
-        tables: Further tables, sentences (``Claims``) and figures as pairs (caption, data URL), shown before the models in
-            this order; JSON contains only the tables.
+        tables: Further tables, sentences (``Claims``) and figures as pairs (caption, data URL), shown in this order
+            before the models. A JSON report contains only the tables.
         notes: Paragraphs below the heading.
-        draws: Number of simulations for intervals and limits, ≥ 0; 0 leaves both out.
+        draws: Number of simulations for intervals and limits, ≥ 0; 0 omits both.
         margin: ECE above which a miscalibration is called large, in (0, 1).
 
     Returns:
         The path of the file.
 
     Raises:
-        InputError: If there are no models, or the path has another suffix.
+        InputError: If there are no models, an argument is invalid, or the path has another suffix.
         FileFormatError: If the file cannot be written.
 
     Examples:
@@ -62,7 +64,7 @@ def write_report(
     """
     format = format_of(path)
     if not models:
-        raise InputError("at least one of models", "none", "pass a list such as [Model('mine', predictions)]")
+        raise InputError("at least one model", "none", "pass a list such as [Model('mine', predictions)]")
     if not 0 < margin < 1:
         raise InputError("margin in (0, 1)", f"{margin}", "write 0.02 for 2 points")
     findings = [diagnose(one, draws=draws, margin=margin) for one in models]
@@ -104,10 +106,10 @@ def write_report(
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
-    """Return the format of a report at ``path`` by its suffix: "json", or "html", also without a suffix.
+    """Return the format of a report, "json" or "html", from the suffix of its path; the default is "html".
 
     Raises:
-        InputError: For any other suffix, which would mislead readers of the file.
+        InputError: If the path has any other suffix, which would mislead readers of the file.
     """
     format = "json" if as_path(path).suffix.lower() == ".json" else "html"
     check_suffix(path, (".html", ".htm", ".json"), what="a report")
@@ -115,7 +117,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the packages that the numbers depend on."""
+    """Return the versions of the packages on which the numbers depend."""
     import scipy
 
     return {
@@ -128,7 +130,7 @@ def versions() -> dict[str, str]:
 
 
 def _template() -> Any:
-    """Return the template of reports."""
+    """Return the report template."""
     import jinja2
 
     made = jinja2.Environment(

@@ -1,4 +1,4 @@
-"""The sections of a page on one model; each function returns one section, or None if it has nothing to show."""
+"""Builds the sections of a page on one model; each function returns a section, or None if there is nothing to show."""
 
 import math
 from collections.abc import Sequence
@@ -21,21 +21,21 @@ from calibrant.report.state import BINNING, FEWEST, Event, excludes
 from calibrant.report.wording import listed, lower_first, percent, signed
 from calibrant.statistics.means import Interval
 
-# Advice for each metric, by class; for metrics that grow with miscalibration it is shown only above their limit.
+# Advice by metric class. For metrics that grow with miscalibration, it is shown only if the value is above its limit.
 TO_DO = {
     "Accuracy": "To improve it, train a better model: calibration hardly changes it.",
     "NLL": "Use it to compare models and calibrators: lower is better, and every class and row counts.",
     "Brier": "Use it like the NLL; it penalises confident errors less.",
-    "Bias": "Above 0, events are rarer than predicted; below 0, more frequent. Opposite labels cancel, so look at every label.",
+    "Bias": "Above 0, events are rarer than predicted; below 0, more frequent. Opposite errors of labels cancel, so check every label.",
     "ECE": "Probabilities are off by this much on average; if that is too much, calibrate.",
-    "MCE": "Look at the lowest and highest dots; with few rows it is mostly chance.",
-    "ClasswiseECE": "See class by class; a slope and bias per class (auto tries them) corrects it.",
+    "MCE": "Inspect the lowest and highest dots; with few rows it is mostly chance.",
+    "ClasswiseECE": "See the section “Class by class”. A slope and a bias per class, which auto tries, can correct it.",
     "DebiasedECE": "Read it as the ECE without the part that chance adds.",
     "SmoothECE": "Read it as an ECE that does not depend on bins.",
     "AURC": "Lower is better if the model answers only the most confident rows.",
 }
 WITHIN_CHANCE = "Nothing: a calibrated model reaches this value by chance."
-# Number of classes or labels with their own diagram, divided among the models; diagrams take half of the time
+# Number of classes or labels with their own diagram, divided among the models; diagrams take half of the time.
 PANELS = 6
 MOST_ROWS = 20  # largest number of rows in a table of classes, groups or labels; JSON has all of them
 MOST_COMPARED = 4  # largest number of models that are compared in pairs, to keep the first screen short
@@ -46,7 +46,7 @@ def sections_of(found: Finding, *, models: int = 1) -> list[Section]:
 
     Args:
         found: The findings.
-        models: Number of models in the report; with more models, each has fewer diagrams of single classes.
+        models: Number of models in the report; with more models, each section has fewer diagrams of single classes.
     """
     panels = PANELS // models
     made = [
@@ -60,7 +60,7 @@ def sections_of(found: Finding, *, models: int = 1) -> list[Section]:
 
 
 def first_pictures(found: Finding) -> list[Picture]:
-    """Return the pictures of the first screen: the gaps of groups, and before and after calibration on one scale."""
+    """Return the pictures of the first screen: the gaps of groups, and diagrams before and after calibration."""
     names = ("Before", f"After {found.model.method or 'calibration'}") if found.calibrated else ("Uncalibrated",)
     audit, start = found.audit, lower_limit(*(state.diagram for state in found.states))
     groups = [groups_picture(audit)] if audit is not None and audit.columns and off_in(audit.before) else []
@@ -69,19 +69,19 @@ def first_pictures(found: Finding) -> list[Picture]:
 
 
 def _subject(found: Finding) -> str:
-    """Return the name of the event in the pictures; for several labels, the label that is shown."""
+    """Return the name of the event that the pictures show, which is a label if there are several."""
     return found.label or found.model.class_name(1)
 
 
 def _table_of_states(found: Finding, title: str, subject: str, rows: Sequence[Any], note: str = "") -> Table:
-    """Return a table from rows of a name, (value, interval) for each state, the value if calibrated, and the advice."""
+    """Return a table from rows (name, a pair (value, interval) per state, value if calibrated, advice)."""
     when = ("before", "after") if found.calibrated else ("value",)
     header = [subject, *chain.from_iterable((name, "95 %") for name in when), "if calibrated", "what to do"]
     return Table(title, header, [[label, *chain.from_iterable(pairs), *last] for label, pairs, *last in rows], note)
 
 
 def panel_section(found: Finding) -> Section:
-    """Return the section of all metrics before and after calibration, with their values if calibrated and advice."""
+    """Return the section on all metrics before and after calibration, with their values if calibrated and advice."""
     rows = []
     for states in zip(*(state.rows for state in found.states), strict=True):
         last = states[-1]
@@ -100,14 +100,16 @@ def panel_section(found: Finding) -> Section:
 
 
 def event_section(found: Finding) -> Section | None:
-    """Return the section of an event's statistics, with their values if calibrated and advice."""
+    """Return the section on an event's statistics, with their values if calibrated and advice."""
     if not (states := found.events):
         return None
     last = states[-1]
     ranking = "To improve it, train a better model: calibration hardly changes the ranking."
     ece = WITHIN_CHANCE
     if last.ece.null_high is None or last.ece.significant:
-        ece = "Calibrate." if last.ece.value >= found.margin else "Below your margin: calibrate only if that is free."
+        ece = (
+            "Calibrate." if last.ece.value >= found.margin else "Below your margin: calibrate only if it costs nothing."
+        )
     expects = "The event is {} than the model expects: refit on recent rows, or correct for a new rate (PriorShift)."
     gap = (expects.format("more frequent"), expects.format("rarer"))
     slope = (
@@ -124,7 +126,7 @@ def event_section(found: Finding) -> Section | None:
     ]
     note = "The advice refers to the last column of figures."
     if math.isnan(last.gap.low):
-        note += f" Gap and slope have no interval here: it needs independent rows, {FEWEST} with the event and {FEWEST} without."
+        note += f" Gap and slope have no intervals here, which need independent rows: {FEWEST} with the event and {FEWEST} without."
     table = _table_of_states(found, f"The probability of {_subject(found)}", "statistic", rows, note)
     return Section("", [table], folded=False)
 
@@ -147,7 +149,7 @@ def _todo(event: Event, one: Interval | None, right: float, below_and_above: tup
 
 
 def parts_section(found: Finding, *, panels: int) -> Section | None:
-    """Return the section of groups of rows, or labels, with the test of the worst; the strongest evidence is first."""
+    """Return the section on groups or labels, sorted by the strength of the evidence, with a test of the worst."""
     if (audit := found.audit) is None:
         return None
     tables = [parts for parts in (audit.before, audit.after) if parts is not None]
@@ -167,7 +169,7 @@ def parts_section(found: Finding, *, panels: int) -> Section | None:
         header = [unit, "rows", "mean probability", "frequency", *gap, "95 %", "ECE", f"p, all {unit}s"]
         note = (
             "Gap: mean probability − frequency, in points; intervals of groups hold for all groups at once. p: the probability "
-            "that at least one shows such clear evidence if all are calibrated."
+            f"that at least one {unit} shows evidence as clear as this if all are calibrated."
         )
         title = f"{len(rows)} of {len(tables[-1].rows)} {unit}s, the strongest evidence first"
         blocks.append(Table(title, header, rows, note))
@@ -177,14 +179,14 @@ def parts_section(found: Finding, *, panels: int) -> Section | None:
                 blocks.append(panel_picture(caption, diagram_of(data.label(part.name)), event=True))
             return Section("Every label", blocks, folded=False)
     promise = (
-        f"Groups were formed by {', '.join(audit.columns)}. A finding holds at 95 % for all groups at once. No finding is no proof, "
-        "because other columns were not examined. Calibration in groups makes neither error rates equal nor decisions fair."
+        f"Groups were formed by {', '.join(audit.columns)}. A finding holds at 95 % for all groups at once. The absence of findings proves "
+        "nothing about other columns. Calibration within groups makes neither error rates equal nor decisions fair."
     )
     return Section("For whom", [*blocks, *audit.notes, promise], folded=False)
 
 
 def classes_section(found: Finding, *, panels: int) -> Section | None:
-    """Return the section of classes, the worst calibrated first, with diagrams of the first ones."""
+    """Return the section on classes, with the worst calibrated first, and diagrams of the first ones."""
     if not (classes := found.classes):
         return None
     rows = []
@@ -205,7 +207,7 @@ def classes_section(found: Finding, *, panels: int) -> Section | None:
 
 
 def calibrator_section(found: Finding) -> Section | None:
-    """Return the section on the calibrator: its parameters, the number of rows it was fitted on, and why it was chosen."""
+    """Return the section on the calibrator: its parameters, the number of fitted rows, and why it was chosen."""
     if not found.calibrated:
         return None
     calibrator, blocks = found.model.calibrator, list[Block]([found.model.calibrated_with or "not named"])
@@ -224,7 +226,7 @@ def calibrator_section(found: Finding) -> Section | None:
 
 
 def overview_of(findings: Sequence[Finding]) -> Table:
-    """Return the table of all models of a report, with links to their sections."""
+    """Return the table of all models in a report, with links to their sections."""
     rows = []
     for found in findings:
         after = f"; after: {lower_first(found.verdicts[1].headline)}" if found.calibrated else ""
@@ -238,20 +240,20 @@ def overview_of(findings: Sequence[Finding]) -> Table:
 
 
 def pairs_of(findings: Sequence[Finding]) -> dict[tuple[str, str], Comparison]:
-    """Return the comparison of each pair of two to four models after calibration; empty if their rows differ."""
+    """Return the comparisons of all pairs of two to four models after calibration; empty if their rows differ."""
     names = [found.model.name for found in findings]
     names = [name if names.count(name) == 1 else f"{name} ({place})" for place, name in enumerate(names, start=1)]
     used = {}
     for name, found in zip(names, findings, strict=True):
         data = found.states[-1].data
-        # only true classes show whether rows are the same
+        # only true classes show whether the rows are the same
         if not isinstance(data, MultiLabel) and (are_events(data) or data.labels is not None):
             used[name] = data
     if not 2 <= len(used) == len(findings) <= MOST_COMPARED:
         return {}
     try:
         return compare_all(used)
-    except InputError:  # other rows: nothing to pair
+    except InputError:  # the rows differ, so they cannot be paired
         return {}
 
 
@@ -261,14 +263,16 @@ def comparison_of(pairs: dict[tuple[str, str], Comparison], findings: Sequence[F
         return []
     lost, score = set(), ""
     for (a, b), found in pairs.items():
-        # one proper score decides: it counts calibration and ranking together
+        # a proper score decides, because it measures calibration and ranking together
         row = next(one for name in ("NLL", "Brier", "") for one in found.rows if one.metric.startswith(name))
         score = "log-loss" if row.metric.startswith("NLL") else row.metric.split("(")[0]
         lost |= {"a": {b}, "b": {a}}.get(row.winner or "", set())
     best = sorted({name for pair in pairs for name in pair} - lost)
-    todo = f"{listed(best)} do not differ significantly in {score} on these rows: take the simpler one, or label more rows."
+    todo = (
+        f"{listed(best)} do not differ significantly in {score} on these rows: use the simpler one, or label more rows."
+    )
     if len(best) == 1:
         then = [one.advice.headline for one in findings if one.model.name == best[0]]
-        todo = " ".join([f"take {best[0]}, which has the better {score}.", *then])
+        todo = " ".join([f"use {best[0]}, which has the better {score}.", *then])
     calibrated = ", after calibration" if any(one.calibrated for one in findings) else ""
     return [Claims("Which model" + calibrated, [f"What to do: {todo}", *(found.verdict for found in pairs.values())])]

@@ -1,4 +1,4 @@
-"""The figures of a model's predictions before or after calibration, from which every section of a report is made."""
+"""Computes the figures of a model's predictions before or after calibration, from which every section is built."""
 
 import math
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ from calibrant.report.wording import points, too_high_or_low
 from calibrant.statistics.means import Interval, normal_quantile
 
 BINNING = EqualWidth(BINS)
-FEWEST = 20  # smallest number of rows with the event, and without it, for intervals of gap and slope; fewer were not simulated
+FEWEST = 20  # smallest numbers of rows with and without the event for which intervals of gap and slope were simulated
 ONE_SIDED = 0.9  # a mean gap of this fraction of the ECE leaves 5 % of the ECE to the other side
 
 
@@ -44,10 +44,10 @@ class Event:
 
     Args:
         ece: The calibration error in 15 bins of equal width, with its interval and limits.
-        gap: Calibration in the large, mean probability − frequency, with a normal interval. All intervals are NaN if rows are
-            dependent or weighted, or too few rows have the event or lack it.
+        gap: Calibration in the large, mean probability − frequency, with a normal interval. The ends of this and the
+            other intervals are NaN if rows are dependent or weighted, or too few rows are with or without the event.
         slope: Slope of the logistic regression on the log-odds (Cox 1958); None if the outcomes do not determine it.
-        intercept: Its intercept; None if the outcomes do not determine it.
+        intercept: The intercept of that regression; None if the outcomes do not determine it.
         brier: Mean (p − y)².
         auroc: Probability that a row with the event has a higher p than a row without it, counting ties as half; None if
             there are no such pairs of rows.
@@ -64,7 +64,7 @@ class Event:
 
     @property
     def off(self) -> list[str]:
-        """Phrases for gap and slope, if their intervals exclude the values of a calibrated model."""
+        """Phrases for the gap and the slope if their intervals exclude the value of a calibrated model."""
         parts = []
         if excludes(self.gap, 0):
             parts.append(f"{too_high_or_low(self.gap.estimate)} on average")
@@ -78,7 +78,7 @@ class Event:
         """The direction of the error, in words."""
         if self.off:
             return ", and ".join(self.off)
-        # the gap sums the bins' gaps with signs and the ECE without signs; if they are close, 95 % of the mass has one sign
+        # the gap sums the bins' gaps with signs, the ECE without; if both are close, 95 % of the mass has one sign
         if abs(self.gap.estimate) >= ONE_SIDED * self.ece.value:
             return f"{too_high_or_low(self.gap.estimate)} on average"
         return f"off by {points(self.ece.value)} on average, too high in some ranges and too low in others"
@@ -88,7 +88,7 @@ def event_of(pairs: Pairs, ece: Row) -> Event:
     """Return the figures of an event.
 
     Args:
-        pairs: The event's probability and outcome in each row of positive weight.
+        pairs: The event's probability and outcome in each row with positive weight.
         ece: The calibration error of the event's probability in 15 bins of equal width, with its interval and limits.
     """
     p, y, weight = pair_columns(pairs)
@@ -105,7 +105,7 @@ def event_of(pairs: Pairs, ece: Row) -> Event:
     with suppress(FitError):
         line = calibration_line(pairs)
         slope, intercept = with_ends(line.slope), with_ends(line.intercept)
-    # Mann–Whitney: rows without the event below each value, and half of those at it
+    # Mann–Whitney: count rows without the event below each value, and half of those equal to it
     code = np.unique(p, return_inverse=True)[1]
     hits, misses = np.bincount(code, weight * y), np.bincount(code, weight * (1 - y))
     both = events * (rows - events)
@@ -127,11 +127,11 @@ def excludes(one: Interval, value: float) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """A model's predictions before calibration, or after it, with their figures.
+    """A model's predictions before or after calibration, with their figures.
 
     Args:
         data: The predictions.
-        rows: The rows of the panel, one per metric.
+        rows: The rows of the table of metrics, one per metric.
         pairs: The pairs that the pictures show: decisions with their confidences, or the event's probabilities.
         diagram: The reliability diagram of the pairs in bins of equal mass.
         event: The figures of the event, or None if the pairs are decisions.
@@ -146,17 +146,17 @@ class State:
     classes: Sequence[BinTable]
 
     def row(self, metric: Metric) -> Row:
-        """Return the panel's row of a metric."""
+        """Return the row of a metric."""
         return next(row for row in self.rows if row.metric == repr(metric))
 
     @property
     def ece(self) -> Row:
-        """The row of the ECE of the event, or of the decision's confidence."""
+        """The row with the ECE of the event's probability, or of the confidence if there is no event."""
         return self.row(ECE()) if self.event is None else self.event.ece
 
     @property
     def lacking(self) -> str:
-        """The kind of rows that are missing for an event, in words, or ""."""
+        """The kind of rows that an event lacks, in words, or ""."""
         kinds = {0.0: "rows with the event", 1.0: "rows without it"}
         return kinds.get(self.diagram.accuracy, "") if self.event else ""
 

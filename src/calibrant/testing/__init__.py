@@ -1,4 +1,4 @@
-"""Checks that a method of your own keeps the contract of its family."""
+"""Checks whether your own loss, calibrator or metric fulfils the contract of its family."""
 
 from calibrant.testing.calibrators import check_calibrator
 from calibrant.testing.losses import check_loss

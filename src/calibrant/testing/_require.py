@@ -1,4 +1,4 @@
-"""What the contracts are written with: a clause that must hold, an error that must be raised, and rows to try."""
+"""Building blocks of the contracts: clauses that must hold, errors that must be raised, and random test data."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,20 +8,20 @@ from torch import Tensor
 
 
 def require(holds: bool, clause: str) -> None:
-    """Fail unless a clause holds."""
+    """Raise an ``AssertionError`` unless a clause of the contract holds."""
     if not holds:
         raise AssertionError(f"it does not hold that {clause}")
 
 
 def require_refusal(error: type[Exception], what: str, call: Callable[..., object], *arguments: Any) -> None:
-    """Fail unless ``call(*arguments)``, described by ``what``, raises ``error``."""
+    """Raise an ``AssertionError`` unless ``call(*arguments)``, described by ``what``, raises ``error``."""
     try:
         call(*arguments)
     except error:
         return
     except Exception as other:
-        raise AssertionError(f"it must refuse {what} by {error.__name__}, not by {type(other).__name__}") from other
-    raise AssertionError(f"it must refuse {what} by {error.__name__}, and answers")
+        raise AssertionError(f"it must refuse {what} with {error.__name__}, not with {type(other).__name__}") from other
+    raise AssertionError(f"it must refuse {what} with {error.__name__}, but does not")
 
 
 def draw(*shape: int, scale: float = 2.0, sharp: float = 0.0, seed: int = 0) -> tuple[Tensor, Tensor]:

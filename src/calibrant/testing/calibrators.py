@@ -1,4 +1,4 @@
-"""The contract of a calibrator, as a function to call in a test."""
+"""The contract of calibrators, as a function to call in a test."""
 
 import copy
 import json
@@ -19,25 +19,29 @@ from calibrant.rows import MemoryRows
 from calibrant.testing._require import draw, require, require_refusal
 
 _CLASSES = 4
-_EXACT = 2e-4  # in a probability: fits end within their certificate, which is a gradient and not a parameter
-_ROUNDING = {torch.float16: 0.02, torch.bfloat16: 0.15, torch.float32: 1e-5, torch.float64: 1e-9}  # of a probability
+_EXACT = 2e-4  # difference of probabilities; fits stop at a small gradient, so their parameters are not exact
+_ROUNDING = {torch.float16: 0.02, torch.bfloat16: 0.15, torch.float32: 1e-5, torch.float64: 1e-9}  # in a probability
 
 
 def check_calibrator(calibrator: Calibrator, *, exact: float = _EXACT) -> None:
-    """Check that ``calibrator`` does what every calibrator of ``calibrant.calibrators`` does; call it in a test of your own.
+    """Check that ``calibrator`` fulfils the contract of the calibrators in ``calibrant.calibrators``.
 
-    Fits and their refusals, two classes, second fits, weights, rows in another order, dtype or container, rows answered one by one,
-    the facts it declares, copies, states and files, excluded classes, numbers for saturated rows and for data without an optimum,
-    and the leakage guard. It is made anew from its configuration and is not changed itself.
+    Call this function in the tests of your own calibrator. It checks:
+
+    - fits: errors for invalid data, two classes, refitting, weights, and rows in another order, dtype or container;
+    - outputs: the same for a row alone as in a batch, and finite for saturated rows and for data without an optimum;
+    - properties such as ``preserves_argmax``, excluded classes, copies, states, files, and the leakage guard.
+
+    The calibrator is not changed: the checks use new objects with its configuration.
 
     Args:
         calibrator: The calibrator to check, fitted or not.
-        exact: Largest difference of a probability between a fit on rows of weight w and on w times as many rows; wider for
-            a calibrator that splits the rows at random.
+        exact: Largest accepted difference in a probability between a fit on rows of weight w and a fit on w copies of
+            these rows. Pass a larger value for a calibrator that splits the rows at random.
 
     Raises:
-        AssertionError: Naming the clause that does not hold.
-        InputError: If ``calibrator`` is no ``calibrators.Calibrator``.
+        AssertionError: If the calibrator breaks the contract; the message names the clause.
+        InputError: If ``calibrator`` is not a ``calibrators.Calibrator``.
 
     Examples:
         >>> from calibrant.calibrators import Calibrator
@@ -61,19 +65,19 @@ def check_calibrator(calibrator: Calibrator, *, exact: float = _EXACT) -> None:
         logits, labels = _random_rows()
         kept = logits.clone(), labels.clone()
         require(fitted.fit(logits, labels) is fitted and fitted.fitted, "fit returns self, which is then fitted")
-        require(torch.equal(logits, kept[0]) and torch.equal(labels, kept[1]), "fit leaves its data as they are")
+        require(torch.equal(logits, kept[0]) and torch.equal(labels, kept[1]), "fit does not change its data")
         _answers(fitted)
         _declared_facts(fitted)
         _dtypes(fitted)
         _copies(fitted)
         _weighted_fit(calibrator, exact)
-        # rows split by position differ in another order, as they do where weights stand for repetitions
+        # with rows split by position, another order gives another fit, and so does repetition instead of weights
         _other_fits(calibrator, fitted, 1e-5 if exact <= _EXACT else exact)
         _other_data(calibrator)
 
 
 def _random_rows(rows: int = 240, classes: int = _CLASSES, *, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Return over-confident logits: twice those of the true probabilities."""
+    """Return over-confident logits, twice those of the true probabilities, and labels."""
     return draw(rows, classes, scale=3.0, sharp=0.5, seed=seed)
 
 
@@ -99,15 +103,20 @@ def _bad_data(calibrator: Calibrator) -> None:
     ):
         fresh = renewed(calibrator)
         require_refusal(InputError, f"a fit on {what}", partial(fresh.fit, weights=weight), logits, labels)
-        require(not fresh.fitted, f"it is not fitted where it refuses {what}")
+        require(not fresh.fitted, f"it is not fitted after it refuses {what}")
 
 
 def _answers(fitted: Calibrator) -> None:
     logits = _random_rows(60, seed=1)[0]
     whole = fitted(logits)
     require(isinstance(whole, Tensor) and whole.shape == logits.shape, "it returns a tensor (N, K) for logits (N, K)")
-    # what is answered together must not depend on who else is in the batch, as a sort or a mean over rows would make it
-    _near(torch.cat([fitted(row[None]) for row in logits]), whole, 1e-9, "every row is answered by itself")
+    # a row's output must not depend on the other rows of the batch, as it would with a sort or a mean over rows
+    _near(
+        torch.cat([fitted(row[None]) for row in logits]),
+        whole,
+        1e-9,
+        "the output of a row does not depend on the other rows",
+    )
     require_refusal(InputError, "logits of another K", fitted, torch.zeros(3, _CLASSES + 1))
 
 
@@ -117,25 +126,29 @@ def _dtypes(fitted: Calibrator) -> None:
         narrow = logits.to(dtype)
         answer = fitted(narrow)
         require(
-            answer.dtype == dtype and answer.shape == narrow.shape, f"the answer to {dtype} has its dtype and shape"
+            answer.dtype == dtype and answer.shape == narrow.shape, f"the output for {dtype} has its dtype and shape"
         )
-        _near(answer, fitted(narrow.double()), tolerance, f"the answer to {dtype} is that to its values")
+        _near(
+            answer, fitted(narrow.double()), tolerance, f"the output for {dtype} is that for the same values in float64"
+        )
     for dtype in (torch.float16, torch.float32, torch.float64):
         # float16 ends at 65,504: a map that doubles 3e4 must not return inf
-        mask = torch.finfo(dtype).min  # by which networks exclude a class where −inf is none of their numbers
+        mask = torch.finfo(dtype).min  # used by networks that cannot represent −inf to exclude a class
         rows = [[3e4, 0, 0, 0], [-3e4, 3e4, 0, 1], [0] * 4, [5e-4, 0, 0, 0], [2, 1.5, mask, 1], [mask, 0, mask, mask]]
-        _require_numbers(fitted(torch.tensor(rows, dtype=dtype)), f"saturated rows of {dtype} give numbers")
+        _require_numbers(fitted(torch.tensor(rows, dtype=dtype)), f"the output for saturated rows of {dtype} is finite")
 
 
 def _declared_facts(fitted: Calibrator) -> None:
     for fact in ("preserves_argmax", "top_label"):
         require(isinstance(getattr(fitted, fact), bool), f"{fact} is True or False")
     base = _random_rows(2000, seed=2)[0]
-    # the decision is lost by rounding, first where logits are far apart or their dtype is narrow
+    # rounding can change the decision, above all if logits are far apart or their dtype is narrow
     for logits in (base, base * 100, base.half(), base.float() * 40) if fitted.preserves_argmax else ():
         answer = fitted(logits)
         chosen = answer.gather(1, logits.argmax(dim=1, keepdim=True))[:, 0]
-        require(torch.equal(chosen, answer.amax(dim=1)), "the decision stays, as preserves_argmax says")
+        require(
+            torch.equal(chosen, answer.amax(dim=1)), "the predicted class does not change if preserves_argmax is True"
+        )
     known = {"fit_rows", *fitted.config()}
     for name, value in vars(fitted).items():
         declared = name in known or not isinstance(value, Tensor)
@@ -143,7 +156,7 @@ def _declared_facts(fitted: Calibrator) -> None:
 
 
 def _copies(fitted: Calibrator) -> None:
-    # a state alone holds what was learned: nothing may lie in plain attributes
+    # everything learned must be in the state, and nothing in plain attributes
     other, moved = renewed(fitted), copy.deepcopy(fitted)
     torch.nn.Sequential(other).load_state_dict(torch.nn.Sequential(fitted).state_dict())
     torch.nn.Sequential(moved).half().bfloat16().double()
@@ -160,9 +173,9 @@ def _copies(fitted: Calibrator) -> None:
         ("a copy moved with its model through every dtype", moved),
         ("one saved and loaded", saved),
     ):
-        require(one.fitted and torch.equal(one(logits), fitted(logits)), f"{what} answers the same to the bit")
-        require(repr(one) == repr(fitted), f"{what} has the same representation")
-        require_refusal(LeakError, f"{what} on the rows of its fit", data.calibrated_by, one)
+        require(one.fitted and torch.equal(one(logits), fitted(logits)), f"{what} has bit-identical outputs")
+        require(repr(one) == repr(fitted), f"{what} has the same repr")
+        require_refusal(LeakError, f"{what} on the rows used for fitting", data.calibrated_by, one)
     if fitted.preserves_argmax or fitted.top_label:
         require(torch.equal(fresh.calibrated_by(fitted).predicted, fresh.predicted), "predictions keep their decisions")
 
@@ -173,7 +186,8 @@ def _weighted_fit(calibrator: Calibrator, exact: float) -> None:
     times = torch.arange(len(labels)) % 3
     weighted = renewed(calibrator)
     try:
-        # fit(logits, labels, weights=…) would divide them by their mean, for which a ridge has another strength
+        # fit(logits, labels, weights=…) would divide the weights by their mean, which changes the effect of a ridge
+        # penalty
         weighted.fit(MemoryRows.of(logits, labels, weights=times.double()))
     except InputError:  # it refuses weights
         return
@@ -188,14 +202,15 @@ def _other_fits(calibrator: Calibrator, fitted: Calibrator, tolerance: float) ->
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(7))
     probes = _random_rows(50, seed=6)[0]
     shuffled = renewed(calibrator).fit(logits[order], labels[order])
-    _near(shuffled(probes), fitted(probes), tolerance, "the order of the rows does not matter to a fit")
+    _near(shuffled(probes), fitted(probes), tolerance, "a fit does not depend on the order of the rows")
     listed = renewed(calibrator).fit(logits.numpy(), labels.tolist())
-    require(torch.equal(listed(probes), fitted(probes)), "arrays and lists are fitted as tensors are")
+    require(torch.equal(listed(probes), fitted(probes)), "a fit on arrays and lists is that on tensors")
     # a fit that computes in half precision, and not in float64, differs by far more than 1e-4
     half = logits.half()
     narrow, wide = (renewed(calibrator).fit(z, labels) for z in (half, half.double()))
-    _near(narrow(probes), wide(probes), 1e-4, "a fit on float16 is that on its values in float64")
-    # of another number of classes first: no learned shape may survive; then of other rows, from where a search may start
+    _near(narrow(probes), wide(probes), 1e-4, "a fit on float16 is that on the same values in float64")
+    # first with another number of classes, whose shapes must not survive; then with other rows, where a search might
+    # start
     again = renewed(calibrator).fit(*_random_rows(300, 3, seed=8)).fit(*_random_rows(seed=11)).fit(logits, labels)
     _near(again(probes), fitted(probes), 1e-4, "a second fit forgets the first")
 
@@ -204,12 +219,12 @@ def _other_data(calibrator: Calibrator) -> None:
     try:
         answer = renewed(calibrator).fit(*_random_rows(300, 2, seed=5))(_random_rows(50, 2, seed=6)[0])
     except Exception as error:
-        raise AssertionError(f"two classes must work, and give {type(error).__name__}: {error}") from error
-    require(answer.shape == (50, 2), "the answer to two classes has two columns")
-    _require_numbers(answer, "a fit on two classes gives numbers")
+        raise AssertionError(f"two classes must work, but raise {type(error).__name__}: {error}") from error
+    require(answer.shape == (50, 2), "the output for two classes has two columns")
+    _require_numbers(answer, "the output after a fit on two classes is finite")
     z, y = _random_rows()
     excluded = z.clone()
-    # in half of the rows a class is excluded, as a mask of options does; it is the label of none of them
+    # in half of the rows a class is excluded, as by a mask over options; it is not the label of any of these rows
     excluded[::2, 3] = -math.inf
     for what, logits, labels in (
         ("rows with a class excluded by −inf", excluded, torch.where(y == 3, 0, y)),
@@ -225,14 +240,14 @@ def _other_data(calibrator: Calibrator) -> None:
             fresh.fit(logits, labels)
         except CalibrantError:
             continue
-        _require_numbers(fresh(_random_rows(50, seed=9)[0]), f"a fit on {what} gives numbers, or is refused")
+        _require_numbers(fresh(_random_rows(50, seed=9)[0]), f"a fit on {what} is refused, or its output is finite")
         if logits is excluded and fresh.preserves_argmax and not fresh.top_label:
             likeliest = float(fresh(excluded).double().softmax(dim=1)[::2, 3].max())
             require(likeliest < 0.25, "a class excluded by −inf does not become likely")
 
 
 def _require_numbers(answer: Tensor, clause: str) -> None:
-    """Require logits with a softmax: no NaN, no +inf, and no row of −inf alone."""
+    """Require logits that have a softmax: no NaN, no +inf, and no row that is −inf everywhere."""
     require(bool(torch.isfinite(answer.amax(dim=1)).all()), clause)
 
 

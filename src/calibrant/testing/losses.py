@@ -1,4 +1,4 @@
-"""The contract of a loss, as a function to call in a test."""
+"""The contract of losses, as a function to call in a test."""
 
 import copy
 import math
@@ -16,18 +16,22 @@ _MARGINS = (0.0, 1e-3, 1.0, 6.0, 9.0, 17.0, 40.0, 88.0, 104.0, 700.0, 1e3, 1e4)
 
 
 def check_loss(loss: Loss) -> None:
-    """Check that ``loss`` does what every loss of ``calibrant.losses`` does; call it in a test of your own loss.
+    """Check that ``loss`` fulfils the contract of the losses in ``calibrant.losses``.
 
-    Checked are values and shapes of its reduction, ignored places, inner dimensions, the order of samples, finite gradients
-    at every margin and in every dtype, beside padding and under large upstream gradients, errors for bad input, copies and
-    states. ``loss`` itself is not changed.
+    Call this function in the tests of your own loss. It checks:
+
+    - values and shapes for the loss's reduction, ignored labels, inner dimensions, and samples in another order;
+    - finite gradients at every margin and in every dtype, next to padding and with large upstream gradients;
+    - errors for invalid input, copies and states.
+
+    The loss itself is not changed.
 
     Args:
         loss: The loss to check, with ``ignore_index=-100`` and without class weights.
 
     Raises:
-        AssertionError: Naming the clause that does not hold.
-        InputError: If ``loss`` is no ``losses.Loss``, or has another ``ignore_index`` or class weights.
+        AssertionError: If the loss breaks the contract; the message names the clause.
+        InputError: If ``loss`` is not a ``losses.Loss``, or has another ``ignore_index`` or class weights.
 
     Examples:
         >>> from calibrant.losses import RowLoss
@@ -51,41 +55,43 @@ def _reduction(loss: Loss) -> None:
     shape = labels.shape if loss.reduction == "none" else ()
     require(value.shape == shape, "the result is a scalar, or with reduction='none' has the labels' shape")
     if loss.reduction == "none":
-        require(bool((value[~kept] == 0).all()), "terms of ignored places are 0")
+        require(bool((value[~kept] == 0).all()), "terms of ignored labels are 0")
         value = value[kept]
     elif loss.has_row_terms:
         total = loss.reduced(loss.batch(logits, labels), "none").sum()
         mean = total / int(kept.sum()) if loss.reduction == "mean" else total
-        _require_close(value, mean, "the reduction is of its terms")
-    _require_close(value, alone, "ignored places change nothing")
+        _require_close(value, mean, "the reduced loss is the sum or mean of its terms")
+    _require_close(value, alone, "ignored labels do not change the value")
     logits, labels = draw(3, _CLASSES, 2, 4)
     rows = loss(logits.movedim(1, -1).reshape(-1, _CLASSES), labels.reshape(-1))
-    _require_close(loss(logits, labels).reshape(-1), rows.reshape(-1), "inner dimensions are more rows")
+    _require_close(loss(logits, labels).reshape(-1), rows.reshape(-1), "positions in inner dimensions count as rows")
 
 
 def _order(loss: Loss) -> None:
     logits, labels = draw(12, _CLASSES)
-    # a loss of bins or pairs may mix the rows of a batch, but not by their order
+    # a loss over bins or pairs may combine the rows of a batch, but must not depend on their order
     reversed_rows = logits.flip(0), labels.flip(0)
-    _require_close(loss(logits, labels).sum(), loss(*reversed_rows).sum(), "samples may come in any order")
+    _require_close(
+        loss(logits, labels).sum(), loss(*reversed_rows).sum(), "the value does not depend on the order of the samples"
+    )
     gradient = _gradient(loss, *reversed_rows).flip(0)
     _require_close(gradient, _gradient(loss, logits, labels), "gradients follow the order of the samples", atol=1e-6)
 
 
 def _margins(loss: Loss) -> None:
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
-        # every margin with the label ahead, and once more with it as far behind
+        # every margin twice: with the label's logit ahead, and with it behind by as much
         logits = torch.zeros(2 * len(_MARGINS), 3, dtype=dtype)
         logits[:, 0] = torch.tensor(_MARGINS).repeat(2)
         labels = torch.arange(2).repeat_interleave(len(_MARGINS))
         value, grad = loss(logits, labels), _gradient(loss, logits, labels)
         require(bool(value.isfinite().all()), f"the value is finite at every margin in {dtype}")
-        require(value.dtype == torch.promote_types(dtype, torch.float32), f"the value of {dtype} is float32 at least")
+        require(value.dtype == torch.promote_types(dtype, torch.float32), f"the value for {dtype} is at least float32")
         require(bool(grad.isfinite().all()) and grad.dtype == dtype, f"gradients are finite in {dtype}")
     logits, labels = draw(10, _CLASSES)
-    # a formula that loses digits, as 1 − p near p = 1, differs by far more
+    # a formula that loses digits, such as 1 − p near p = 1, differs by far more
     narrow, wide = (_gradient(loss, z, labels).double() for z in (logits.float(), logits.float().double()))
-    _require_close(narrow, wide, "float32 gradients are those of float64", rtol=1e-4, atol=1e-6)
+    _require_close(narrow, wide, "gradients in float32 are those in float64", rtol=1e-4, atol=1e-6)
 
 
 def _padding(loss: Loss) -> None:
@@ -94,7 +100,7 @@ def _padding(loss: Loss) -> None:
     logits[0, 0] = logits[3] = -math.inf
     # the scale of mixed-precision training: 0 · inf would be NaN in the ignored rows
     grad = _gradient(loss, logits.float(), labels, upstream=65536.0)
-    require(bool(grad.isfinite().all()), "gradients are finite beside ignored rows that hold −inf")
+    require(bool(grad.isfinite().all()), "gradients are finite next to ignored rows that contain −inf")
     require(bool((grad[::3] == 0).all()), "ignored rows have gradient 0")
 
 
@@ -116,7 +122,10 @@ def _copied_loss(loss: Loss) -> None:
     except InputError as error:
         raise AssertionError(str(error)) from error
     again.load_state_dict(loss.state_dict())
-    require(torch.equal(again(logits, labels), loss(logits, labels)), "its configuration and state make it again")
+    require(
+        torch.equal(again(logits, labels), loss(logits, labels)),
+        "an object with its configuration and state has the same values",
+    )
     require(
         repr(again) == repr(loss) and repr(loss).startswith(type(loss).__name__), "its repr shows the configuration"
     )

@@ -1,4 +1,4 @@
-"""The contract of a metric, as a function to call in a test."""
+"""The contract of metrics, as a function to call in a test."""
 
 import itertools
 import math
@@ -19,20 +19,26 @@ _CUTS = ((100, 200), (1,), (7, 8, 9, 250))
 
 
 def check_metric(metric: Metric, *, exact: float = 1e-12) -> None:
-    """Check that ``metric`` does what every metric of ``calibrant.metrics`` does; call it in a test of your own.
+    """Check that ``metric`` fulfils the contract of the metrics in ``calibrant.metrics``.
 
-    It is a frozen dataclass whose declared facts hold; values are Python floats, never NaN, within the bounds; neither the
-    order of rows nor, for a ``SumMetric``, how they are cut into parts matters; a row of weight w counts about as w rows, and
-    neither the scale of weights nor a row of weight 0 has an effect; the wrong kind of data, no rows and no labels are refused by
-    Calibrant's errors. A metric may refuse weights by an ``InputError``.
+    Call this function in the tests of your own metric. It checks that:
+
+    - the metric is a frozen dataclass whose declared properties are true;
+    - its values are Python floats within the bounds, and never NaN;
+    - they depend neither on the order of the rows nor, for a ``SumMetric``, on the division of the rows into parts;
+    - a row of weight w counts about as much as w rows, while the scale of the weights and rows of weight 0 have no
+    effect
+      (alternatively, the metric refuses weights with an ``InputError``);
+    - Calibrant's errors are raised for the wrong kind of data, for no rows and for missing labels.
 
     Args:
         metric: The metric, an object.
-        exact: Relative tolerance for the order of rows and for weights; wider for a metric that looks at some rows only.
+        exact: Relative tolerance for the order of the rows and for weights. Pass a larger value for a metric that uses
+            only some of the rows.
 
     Raises:
-        AssertionError: Naming the clause that does not hold.
-        InputError: If ``metric`` is no ``metrics.Metric``.
+        AssertionError: If the metric breaks the contract; the message names the clause.
+        InputError: If ``metric`` is not a ``metrics.Metric``.
 
     Examples:
         >>> from calibrant.metrics import ECE
@@ -59,11 +65,13 @@ def _facts(metric: Metric) -> None:
         require(hasattr(metric, fact), f"{metric!r} declares {fact}")
     low, high = metric.bounds
     require(metric.better in ("lower", "higher", "zero"), f"{metric!r}.better is 'lower', 'higher' or 'zero'")
-    require(low < high, f"{metric!r}.bounds ascend")
-    require((metric.better == "zero") == (low < 0), f"{metric!r} is best at 0 if it can be negative, and only then")
+    require(low < high, f"{metric!r}.bounds are in ascending order")
+    require(
+        (metric.better == "zero") == (low < 0), f"{metric!r}.better is 'zero' if and only if its values can be negative"
+    )
     frozen = is_dataclass(metric) and type(metric).__dataclass_params__.frozen  # type: ignore[attr-defined]
     require(bool(frozen), f"{type(metric).__name__} is a frozen dataclass")
-    require(type(metric)(**vars(metric)) == metric, f"{metric!r} is made again by its fields")
+    require(type(metric)(**vars(metric)) == metric, f"{metric!r} can be created again from its fields")
 
 
 def _bounds(metric: Metric) -> None:
@@ -72,26 +80,29 @@ def _bounds(metric: Metric) -> None:
         value = metric(Predictions.from_logits(*draw(300, 4, scale=scale)))
         require(isinstance(value, float), f"{metric!r} returns a Python float")
         require(low <= value <= high, f"{metric!r} stays within its bounds")
-    # confidences of exactly 0 and 1, also under the label, and a class that is excluded
+    # confidences of exactly 0 and 1, also for the label's class, and an excluded class
     saturated = torch.tensor([[200.0, 0.0, -200.0], [0.0, 1000.0, 0.0], [-math.inf, 0.0, 30.0], [0.0, 30.0, 90.0]])
     certain = Predictions.from_probs([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]], [1, 1, 0])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ZeroProbabilityWarning)
         for data in (Predictions.from_logits(saturated, [1, 1, 2, 0]), certain):
-            require(not math.isnan(metric(data)), f"{metric!r} is a number for saturated probabilities")
+            require(not math.isnan(metric(data)), f"{metric!r} is not NaN for saturated probabilities")
 
 
 def _sums(metric: SumMetric[Any], data: Predictions) -> None:
     try:
         value = metric.value(metric.state(data))
-    except InputError:  # it refuses these weights, or this configuration does not merge
+    except InputError:  # it refuses these weights, or states of this configuration cannot be added
         return
-    require(_close(value, metric(data), 1e-12), f"{metric!r} is the value of its state")
-    # states are summed over files and machines, whose boundaries mean nothing
+    require(_close(value, metric(data), 1e-12), f"{metric!r} equals the value of its state")
+    # states are summed over files and machines, whose boundaries must not matter
     for cuts in _CUTS:
         first, *others = (metric.state(data[slice(a, b)]) for a, b in itertools.pairwise([0, *cuts, len(data)]))
         total = sum(others, first)
-        require(_close(metric.value(total), value, 1e-12), f"states of {metric!r} add up however the rows are cut")
+        require(
+            _close(metric.value(total), value, 1e-12),
+            f"the sum of states of {metric!r} does not depend on how the rows are divided",
+        )
 
 
 def _weights(metric: Metric, data: Predictions, exact: float) -> None:
@@ -108,14 +119,14 @@ def _weights(metric: Metric, data: Predictions, exact: float) -> None:
         return
     clause = f"the scale of weights has no effect on {metric!r}: divide by their sum"
     require(_close(weighted(data, weights * 1e3), value, 1e-9), clause)
-    clause = f"a row of weight 0 is no row of {metric!r}"
+    clause = f"a row of weight 0 has no effect on {metric!r}"
     require(_close(weighted(data[kept], weights[kept]), value, exact), clause)
     plain, thirds = metric(data), torch.full((len(data),), 1 / 3, dtype=torch.float64)
     require(_close(weighted(data, thirds), plain, exact), f"equal weights have no effect on {metric!r}")
-    # not the same, as what corrects for few rows knows how many there are; but nearer to it than without weights
+    # not equal, because corrections for few rows depend on their number, but closer than without weights
     times = torch.where(data.correct, 4, 1)
     repeated = metric(data[torch.repeat_interleave(torch.arange(len(data)), times)])
-    clause = f"a row of weight w counts about as w rows in {metric!r}: weight the rows by data.weights"
+    clause = f"a row of weight w counts about as much as w rows in {metric!r}: weight the rows by data.weights"
     require(abs(weighted(data, times.double()) - repeated) <= abs(plain - repeated) / 2 + exact, clause)
 
 
@@ -123,7 +134,7 @@ def _refusals(metric: Metric, data: Predictions) -> None:
     wrong: list[Any] = [None, data.logits, data[torch.zeros(len(data), dtype=torch.bool)]]
     if metric.notion != "sharpness":
         wrong.append(Predictions.from_logits([[3.0, 0.0], [2.0, 0.0]]))
-    # of top-label pairs only the confidence and whether it was right are known
+    # top-label pairs contain only the confidence and whether the decision was right
     if metric.needs_classes:
         wrong.append(data.top_label())
     else:
@@ -132,7 +143,7 @@ def _refusals(metric: Metric, data: Predictions) -> None:
         except CalibrantError as error:
             clause = f"{metric!r} must accept top-label pairs; set needs_classes = True on the class"
             raise AssertionError(clause) from error
-        clause = f"top-label pairs give {metric!r} of the rows that they are of"
+        clause = f"{metric!r} is the same for predictions and for their top-label pairs"
         require(_close(value, metric(data), 1e-12), clause)
     for one in wrong:
         require_refusal(CalibrantError, f"{shown(one)} for {metric!r}", metric, one)
