@@ -68,6 +68,11 @@ def test_a_positive_weight_is_that_of_the_second_class(pair: Pair) -> None:
         assert torch.allclose(ours(pos_weight=weight)(logits, labels.float()), expected / 12, rtol=1e-5)
 
 
+def test_infinite_logits_of_the_right_sign_cost_nothing() -> None:
+    logits, labels = torch.tensor([[math.inf, -math.inf]]), torch.tensor([[1, 0]])
+    assert BinaryLabelSmoothingLoss(0.0, reduction="none")(logits, labels).tolist() == [[0.0, 0.0]]
+
+
 def test_alpha_weighs_positive_terms_and_the_others() -> None:
     # Lin et al. 2017 Eq. 5: −α (1 − p)^γ log p where y = 1, −(1 − α) p^γ log(1 − p) where y = 0
     loss = losses.BinaryFocalLoss(2.0, alpha=0.25, reduction="none")
