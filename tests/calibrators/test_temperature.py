@@ -77,6 +77,13 @@ def test_without_an_optimum_the_bound_comes_back_with_a_warning(labels: str, bou
     assert fitted.gradient == pytest.approx(2 / (1 + math.exp(2)))
 
 
+@pytest.mark.parametrize(("start", "best"), [(1e-3, 0.002), (1e3, 500.0)])
+def test_a_search_that_starts_at_a_bound_leaves_it(start: float, best: float) -> None:
+    logits, labels = exact_binary()  # best at T = 1
+    rows = MemoryRows.of(best / 2 * logits.double(), labels)
+    assert fit_log_temperature(rows, start=math.log(start))[0] == pytest.approx(math.log(best), abs=1e-6)
+
+
 @pytest.mark.parametrize("excluded", [0.0, -math.inf])
 @pytest.mark.parametrize("rows", [20, 100_000])  # by PyTorch, and by the compiled loops
 def test_rows_of_equal_logits_leave_the_temperature_at_one(rows: int, excluded: float) -> None:
