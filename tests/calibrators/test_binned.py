@@ -77,6 +77,13 @@ def test_the_ece_of_the_fitting_rows_is_0_and_the_decision_stays(binning: EqualW
     assert not torch.equal(after.logits.argmax(dim=1), fitting.predicted)  # accuracy 1/4: by argmax it would move
 
 
+def test_bins_of_equal_mass_have_the_edges_of_the_fitting_rows() -> None:
+    logits = torch.tensor([logits_of(confidence) for confidence in (0.6, 0.7, 0.8, 0.9)], dtype=F64)
+    fitted = HistogramBinning(EqualMass(2)).fit(logits, torch.tensor([1, 0, 0, 0]))
+    assert fitted.confidences.tolist() == [0.5, 1.0]
+    torch.testing.assert_close(fitted(logits).exp()[:, 0], torch.tensor([0.5, 0.5, 1.0, 1.0], dtype=F64))
+
+
 def test_weights_count_and_are_refused_where_bins_depend_on_them() -> None:
     logits, labels = data()
     weight = torch.tensor([0.0, 0, 1, 1, 1, 1, 1, 1])
