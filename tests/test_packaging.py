@@ -101,7 +101,7 @@ def test_each_extra_that_is_missing_is_named_where_it_is_used(tmp_path: Path) ->
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert set(said) == set(users) - {"fast"}
-    assert [extra for extra, sentence in said.items() if f"the project's extra {extra!r}" not in sentence] == []
+    assert [extra for extra, sentence in said.items() if f"Calibrant's extra {extra!r}" not in sentence] == []
 
 
 def test_the_citation_has_the_version() -> None:

@@ -1,6 +1,6 @@
 """Calibrant: classifiers whose probabilities can be trusted.
 
-Train with calibration-aware losses, calibrate afterwards, measure with honest statistics, show the result, ship it.
+Train with calibration-aware losses, calibrate trained models, evaluate them with honest statistics, and deploy them.
 """
 
 import importlib.util
@@ -54,8 +54,8 @@ __all__ = [
     "theory",
 ]
 
-# Where each name that is no module of its own comes from. All are imported when first used, so that `import calibrant`
-# and `calibrant --help` do not wait for PyTorch, and nobody for what they do not use.
+# The modules of the names that are not modules themselves. Everything is imported when first used, so that `import
+# calibrant` and `calibrant --help` do not wait for PyTorch or for unused parts.
 _HOMES = {
     "MultiLabel": "data.multilabel",
     "Pairs": "data.pairs",

@@ -1,7 +1,8 @@
-"""Reading and writing of files: checks of paths, named arrays, and atomic writing.
+"""Reads and writes files: path checks, named arrays, and atomic writing.
 
-Every file that Calibrant reads is checked by ``check_source``, and every file that it writes is written by ``atomic_write``. Loading
-executes nothing. Files are compared by identity, so that links and other spellings of a path make no difference.
+Every file that Calibrant reads is checked with ``check_source``, and every file that it writes is written with
+``atomic_write``. Loading a file never executes code in it. Files are compared by identity, so that links and other
+spellings of a path make no difference.
 """
 
 import importlib.util
@@ -46,7 +47,7 @@ def as_path(path: Any, *, name: str = "path") -> Path:
     """Return ``path`` as a Path.
 
     Raises:
-        InputError: If it is neither text nor a path.
+        InputError: If ``path`` is neither text nor a path.
     """
     text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(text, str) or not text or "\0" in text:
@@ -55,7 +56,7 @@ def as_path(path: Any, *, name: str = "path") -> Path:
 
 
 def shown(path: PathLike) -> str:
-    """Return ``path`` as text that can be printed and stored, even if its name is not valid Unicode."""
+    """Return ``path`` as text that can be printed and stored, even if it is not valid Unicode."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
@@ -63,8 +64,8 @@ def check_source(path: Any, *, suffixes: Collection[str] = ()) -> Path:
     """Return ``path`` if it is a regular file; pipes and devices, which could block, are not opened.
 
     Raises:
-        InputError: If it is not a path.
-        FileFormatError: If it is missing, not a regular file, or has another suffix than one of ``suffixes``.
+        InputError: If ``path`` is not a path.
+        FileFormatError: If the file is missing, is not a regular file, or does not have one of the ``suffixes``.
     """
     place = as_path(path)
     try:
@@ -86,11 +87,11 @@ def check_target(path: Any, *, inputs: Sequence[PathLike] = ()) -> Path:
 
     Args:
         path: The output.
-        inputs: Files that are read, and folders whose files are read.
+        inputs: Files to be read, and folders whose files are to be read.
 
     Raises:
         InputError: If the output is one of the inputs, under any name or link.
-        FileFormatError: If it is not a regular file, or its folder is missing or not writable.
+        FileFormatError: If the output is not a regular file, or its folder is missing or not writable.
     """
     place = as_path(path)
     for name in inputs if place.exists() else ():
@@ -107,16 +108,16 @@ def check_target(path: Any, *, inputs: Sequence[PathLike] = ()) -> Path:
 
 
 def check_folder(path: Any) -> Path:
-    """Return ``path`` if it is a writable folder or can be created as one.
+    """Return ``path`` if it is a writable folder, or if such a folder can be created.
 
     Raises:
-        InputError: If it, or one of its parents, is a file.
+        InputError: If the path, or one of its parents, is a file.
         FileFormatError: If there is no permission to write there.
     """
     place = as_path(path)
     there = next(parent for parent in (place, *place.absolute().parents) if os.path.lexists(parent))
     if not there.is_dir():
-        raise InputError("a folder to write into", f"{shown(place)} where {shown(there)} is a file", "name a folder")
+        raise InputError("a folder to write into", f"{shown(place)}, where {shown(there)} is a file", "name a folder")
     if not os.access(there, os.W_OK | os.X_OK):
         raise FileFormatError("a writable place", f"no permission to write in {shown(there)}", "choose another folder")
     return place
@@ -126,7 +127,7 @@ def check_suffix(path: PathLike, suffixes: Sequence[str], *, what: str) -> None:
     """Check that a file name has one of these suffixes or none.
 
     Raises:
-        InputError: If it ends in another suffix.
+        InputError: If the name has another suffix.
     """
     if (suffix := Path(path).suffix) and suffix.lower() not in suffixes:
         expected = f"a name that ends in {' or '.join(suffixes)} for {what}"
@@ -135,9 +136,10 @@ def check_suffix(path: PathLike, suffixes: Sequence[str], *, what: str) -> None:
 
 @contextmanager
 def atomic_write(path: PathLike, *, inputs: Sequence[PathLike] = ()) -> Iterator[IO[bytes]]:
-    """Open ``path`` for writing bytes; the complete file appears when the block ends without error, or not at all.
+    """Open ``path`` for writing bytes, atomically.
 
-    If ``path`` is a link, the file that it points to is replaced.
+    The complete file appears when the block ends without an error; otherwise no file appears. If ``path`` is a link,
+    the file that it points to is replaced.
 
     Args:
         path: The file.
@@ -145,13 +147,13 @@ def atomic_write(path: PathLike, *, inputs: Sequence[PathLike] = ()) -> Iterator
 
     Raises:
         InputError: If ``path`` is one of the inputs.
-        FileFormatError: If it is not a regular file, its folder is missing or not writable, or the disk is full.
+        FileFormatError: If ``path`` is not a regular file, its folder is missing or not writable, or the disk is full.
     """
     target = Path(os.path.realpath(check_target(path, inputs=inputs)))
     temporary = target.with_name(f".{target.name[:40]}.{os.urandom(4).hex()}.part")
     try:
         with error_boundary("a writable place", shown(path), "choose another output", caught=OSError):
-            # not made by ``tempfile``, whose files are private, so that the user's umask applies
+            # not created with ``tempfile``, whose files are private, so that the user's umask applies
             with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
                 yield file
                 file.flush()
@@ -173,11 +175,11 @@ def write_whole(path: PathLike, content: str | bytes) -> None:
 def one_writer(path: PathLike) -> Iterator[None]:
     """Make other processes wait while this block reads ``path`` and writes its new content.
 
-    The lock is on the folder that contains the file (links are followed), and ends with the process. Windows has no such lock, so
-    there it has no effect.
+    The lock is on the folder that contains the file (links are followed), and is released at the latest when the
+    process ends. On Windows, which has no such locks, this function has no effect.
 
     Raises:
-        FileFormatError: If there is no such folder.
+        FileFormatError: If the folder does not exist.
     """
     if importlib.util.find_spec("fcntl") is None:
         yield
@@ -203,9 +205,9 @@ def error_boundary(
     kind: type[CalibrantError] = FileFormatError,
     caught: type[Exception] | tuple[type[Exception], ...] = Exception,
 ) -> Iterator[None]:
-    """Convert errors of other code in the block into a Calibrant error whose ``got`` ends with the reason.
+    """Convert errors that other libraries raise in the block into a Calibrant error whose ``got`` ends with the reason.
 
-    Calibrant's own errors are not changed.
+    Calibrant's own errors are raised unchanged.
     """
     try:
         yield
@@ -225,7 +227,7 @@ def read_text(path: PathLike) -> str:
     """Return the text of a regular UTF-8 file, without a byte order mark.
 
     Raises:
-        FileFormatError: If the file is missing, not a regular file, not readable, or not UTF-8.
+        FileFormatError: If the file is missing, not a regular file, not readable, or not in UTF-8.
     """
     place = check_source(path)
     with error_boundary("text in UTF-8", shown(place), "save it as UTF-8"):
@@ -237,10 +239,10 @@ def refuse_beyond_memory(size: int, path: Path) -> None:
 
     Args:
         size: Size of the content in bytes.
-        path: The file, for the error.
+        path: The file, for the error message.
 
     Raises:
-        FileFormatError: If it does not; the error names both sizes.
+        FileFormatError: If the content is too large; the error names both sizes.
     """
     most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
     if size > most:
@@ -250,7 +252,9 @@ def refuse_beyond_memory(size: int, path: Path) -> None:
 
 
 def read_arrays(path: PathLike) -> dict[str, Array]:
-    """Return the named arrays of a ``.npz`` or ``.safetensors`` file; dtypes that NumPy lacks (bfloat16, float8) become float32.
+    """Return the named arrays in a ``.npz`` or ``.safetensors`` file.
+
+    Dtypes that NumPy lacks (bfloat16, float8) become float32.
 
     Raises:
         FileFormatError: If the file is missing, broken, of another kind, or contains pickled objects.
@@ -275,7 +279,7 @@ def read_metadata(path: PathLike) -> dict[str, str]:
     """Return the text metadata of a ``.safetensors`` file.
 
     Raises:
-        FileFormatError: If it is missing or broken.
+        FileFormatError: If the file is missing or broken.
     """
     from safetensors import safe_open
 
@@ -289,12 +293,15 @@ def unbroken(place: Path) -> Any:
 
 
 def write_arrays(path: PathLike, arrays: Mapping[str, Array], *, metadata: Mapping[str, str] | None = None) -> None:
-    """Write named arrays to ``path`` in the format of its suffix, one of ``SUFFIXES``, atomically; the same arrays give the same bytes."""
+    """Write named arrays atomically in the format of the path's suffix, which must be one of ``SUFFIXES``.
+
+    The same arrays always give the same bytes.
+    """
     import numpy as np
 
     with atomic_write(path) as file:
         if Path(path).suffix == ".npz":
-            # like numpy.savez, except that an array may be called "file" and no time is written
+            # like numpy.savez, except that an array may be called "file" and no timestamp is written
             with zipfile.ZipFile(file, "w", compression=zipfile.ZIP_DEFLATED) as archive:
                 for name, values in arrays.items():
                     entry = zipfile.ZipInfo(f"{name}.npy")
@@ -304,6 +311,6 @@ def write_arrays(path: PathLike, arrays: Mapping[str, Array], *, metadata: Mappi
             return
         from safetensors.numpy import save
 
-        # safetensors writes several entries in another order in every call, so that all are in one
+        # safetensors writes several metadata entries in a different order in each call, so all of them are in one
         entries = {_METADATA: json.dumps(metadata or {}, sort_keys=True, ensure_ascii=False)}
         file.write(save({name: np.asarray(one, order="C") for name, one in arrays.items()}, metadata=entries))

@@ -1,22 +1,22 @@
-"""All exceptions and warnings of Calibrant.
+"""All exceptions and warnings that Calibrant raises.
 
     CalibrantError
     ├── InputError (ValueError)            data or an argument is not what the function needs
     │   ├── RangeError                     a mathematical object does not exist for this argument
-    │   └── LeakError                      the data to evaluate on were used for fitting
+    │   └── LeakError                      the evaluation data were used for fitting
     ├── FileFormatError (ValueError)       a file is missing, truncated, hostile or of another kind
     ├── FitError (RuntimeError)            a fit did not reach its optimum
-    ├── NotFittedError (RuntimeError)      a calibrator is used before ``fit``
+    ├── NotFittedError (RuntimeError)      a calibrator was used before ``fit``
     ├── NoIntervalError (RuntimeError)     no interval with the nominal coverage is known
     └── MissingExtraError (ImportError)    an optional package is not installed
 
     CalibrantWarning (UserWarning)
     ├── BoundWarning                       a fit has no finite optimum; the bound was returned
     ├── ZeroProbabilityWarning             a true class has probability 0, so its log-loss is infinite
-    └── UsageWarning                       allowed, but hardly ever intended
+    └── UsageWarning                       a call is allowed, but hardly ever intended
 
-A message is one sentence: what was expected, what was got, and what to do. It is used in Python and on the command line, whose
-options have the names of the arguments.
+Each message is one sentence that says what was expected, what was got, and what to do. The same messages are used in
+Python and on the command line, whose options have the names of the arguments.
 """
 
 from collections.abc import Iterator
@@ -42,15 +42,15 @@ __all__ = [
 
 
 class CalibrantError(Exception):
-    """The base class of all errors, so that one ``except`` catches every error that Calibrant raises.
+    """The base class of all Calibrant errors, so that a single ``except`` catches them all.
 
-    A message is one line, even if it shows the representation of a value.
+    The message is a single line, even if it contains the repr of a value.
 
     Args:
-        expected: What was expected; if it is the only argument, the whole message.
-        got: What was got.
-        remedy: What to do.
-        place: The file, or the file and line, that the error is about.
+        expected: What was expected. If this is the only argument, it is the whole message.
+        got: What was passed instead.
+        remedy: What the user can do.
+        place: The file, or the file and line, to which the error refers.
     """
 
     def __init__(self, expected: str, got: str | None = None, remedy: str = "", *, place: str = "") -> None:
@@ -60,10 +60,13 @@ class CalibrantError(Exception):
         self.expected, self.got, self.remedy, self.place = expected, got, remedy, place
 
     def at(self, place: str) -> Self:
-        """Return the same error with ``place`` at the beginning of its sentence.
+        """Return a copy of the error whose message begins with ``place``.
 
         Args:
-            place: A file, or a part of one, as the message shows it.
+            place: A file or a part of a file, as the message should show it.
+
+        Returns:
+            An error of the same class.
         """
         if self.got is None:
             return type(self)(f"{place}: {self}")
@@ -71,7 +74,7 @@ class CalibrantError(Exception):
 
 
 class InputError(CalibrantError, ValueError):
-    """Data or an argument is not what the function needs."""
+    """Data or an argument do not meet a function's requirements."""
 
 
 class RangeError(InputError):
@@ -79,7 +82,7 @@ class RangeError(InputError):
 
 
 class LeakError(InputError):
-    """The data to evaluate on were used for fitting."""
+    """The data passed for evaluation were used to fit the calibrator."""
 
 
 class FileFormatError(CalibrantError, ValueError):
@@ -91,7 +94,7 @@ class FitError(CalibrantError, RuntimeError):
 
 
 class NotFittedError(CalibrantError, RuntimeError):
-    """A calibrator is used before ``fit``."""
+    """A calibrator was used before ``fit``."""
 
 
 class NoIntervalError(CalibrantError, RuntimeError):
@@ -106,7 +109,7 @@ class MissingExtraError(CalibrantError, ImportError):
         super().__init__(
             f"the package {package!r}",
             "none installed",
-            f"pip install {package} installs it (the project's extra {extra!r} names all packages of this part)",
+            f"install it with pip install {package} (Calibrant's extra {extra!r} lists all packages for this feature)",
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -115,7 +118,7 @@ class MissingExtraError(CalibrantError, ImportError):
 
 
 class CalibrantWarning(UserWarning):
-    """The base class of all warnings."""
+    """The base class of all Calibrant warnings."""
 
 
 class BoundWarning(CalibrantWarning):

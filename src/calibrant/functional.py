@@ -1,8 +1,9 @@
-"""Losses, metrics and maps as pure functions, in the manner of ``torch.nn.functional``.
+"""Losses, metrics and calibration maps as pure functions, in the style of ``torch.nn.functional``.
 
-Losses take integer labels, whose shape is that of the logits without the class axis, or target probabilities of the shape of
-the logits. They share the arguments ``reduction``, ``weight`` and ``ignore_index`` with ``torch.nn.functional.cross_entropy``.
-Metrics return a 0-dimensional float64 tensor without gradient. Each function calls the class that implements the formula.
+Losses accept integer labels, whose shape is that of the logits without the class axis, or target probabilities with the
+shape of the logits. Their arguments ``reduction``, ``weight`` and ``ignore_index`` are those of
+``torch.nn.functional.cross_entropy``. Metrics return a 0-dimensional float64 tensor without a gradient. Each function
+calls the class that implements the formula.
 """
 
 from typing import Unpack
@@ -45,19 +46,19 @@ def focal_loss(
     """Return the focal loss (1 − p_y)^γ · (−log p_y); for target probabilities q, Σ_k q_k (1 − p_k)^γ · (−log p_k).
 
     Args:
-        logits: (N, K), (N, K, d1, …) or (K,), floating.
-        labels: Class indices (N,), (N, d1, …) or (), or target probabilities of the shape of ``logits``.
-        gamma: γ ≥ 0; 0 is cross-entropy.
+        logits: Floating-point logits (N, K), (N, K, d1, …) or (K,).
+        labels: Class indices (N,), (N, d1, …) or (), or target probabilities with the shape of ``logits``.
+        gamma: The exponent γ ≥ 0; 0 gives the cross-entropy.
         detach_weight: Treat (1 − p_y)^γ as a constant in the gradient.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weight: (K,) class weights, or None.
         ignore_index: Rows with this label are ignored.
 
     Returns:
-        A scalar, or with ``reduction="none"`` a tensor of the labels' shape.
+        A scalar, or a tensor of the labels' shape with ``reduction="none"``.
 
     Raises:
-        InputError: If logits, labels or an argument do not fit.
+        InputError: If shapes do not match, or a label or another argument is invalid.
 
     Examples:
         >>> import torch
@@ -81,19 +82,19 @@ def inverse_focal_loss(
     """Return the inverse focal loss (1 + p_y)^γ · (−log p_y).
 
     Args:
-        logits: (N, K), (N, K, d1, …) or (K,), floating.
+        logits: Floating-point logits (N, K), (N, K, d1, …) or (K,).
         labels: Class indices (N,), (N, d1, …) or ().
-        gamma: γ ≥ 0; 0 is cross-entropy.
+        gamma: The exponent γ ≥ 0; 0 gives the cross-entropy.
         detach_weight: Treat (1 + p_y)^γ as a constant in the gradient.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weight: (K,) class weights, or None.
         ignore_index: Rows with this label are ignored.
 
     Returns:
-        A scalar, or with ``reduction="none"`` a tensor of the labels' shape.
+        A scalar, or a tensor of the labels' shape with ``reduction="none"``.
 
     Raises:
-        InputError: If logits, labels or an argument do not fit.
+        InputError: If shapes do not match, or a label or another argument is invalid.
 
     Examples:
         >>> import torch
@@ -110,17 +111,17 @@ def brier_loss(logits: Tensor, labels: Tensor, **options: Unpack[LossOptions]) -
     """Return the Brier score Σ_k (p_k − [k = y])², in [0, 2]; for target probabilities q, Σ_k (p_k − q_k)².
 
     Args:
-        logits: (N, K), (N, K, d1, …) or (K,), floating.
-        labels: Class indices (N,), (N, d1, …) or (), or target probabilities of the shape of ``logits``.
+        logits: Floating-point logits (N, K), (N, K, d1, …) or (K,).
+        labels: Class indices (N,), (N, d1, …) or (), or target probabilities with the shape of ``logits``.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         weight: (K,) class weights, or None.
         ignore_index: Rows with this label are ignored.
 
     Returns:
-        A scalar, or with ``reduction="none"`` a tensor of the labels' shape.
+        A scalar, or a tensor of the labels' shape with ``reduction="none"``.
 
     Raises:
-        InputError: If logits, labels or an argument do not fit.
+        InputError: If shapes do not match, or a label or another argument is invalid.
 
     Examples:
         >>> import torch
@@ -141,9 +142,9 @@ def label_smoothing_loss(
     """Return the cross-entropy −Σ_k t_k log p_k against the smoothed target t.
 
     Args:
-        logits: (N, K), (N, K, d1, …) or (K,), floating.
-        labels: Class indices (N,), (N, d1, …) or (), or target probabilities of the shape of ``logits``.
-        smoothing: α in (−1, 1).
+        logits: Floating-point logits (N, K), (N, K, d1, …) or (K,).
+        labels: Class indices (N,), (N, d1, …) or (), or target probabilities with the shape of ``logits``.
+        smoothing: The smoothing parameter α in (−1, 1).
         spread: ``"all"`` sets t = (1 − α) e_y + α/K; ``"others"`` sets 1 − α for the true class and α/(K − 1) for each other
             class.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
@@ -151,10 +152,10 @@ def label_smoothing_loss(
         ignore_index: Rows with this label are ignored.
 
     Returns:
-        A scalar, or with ``reduction="none"`` a tensor of the labels' shape.
+        A scalar, or a tensor of the labels' shape with ``reduction="none"``.
 
     Raises:
-        InputError: If logits, labels or an argument do not fit.
+        InputError: If shapes do not match, or a label or another argument is invalid.
 
     Examples:
         >>> import torch
@@ -165,17 +166,17 @@ def label_smoothing_loss(
 
 
 def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the fraction of rows whose largest logit is that of the label.
+    """Return the accuracy: the fraction of rows whose largest logit belongs to the label.
 
     Args:
-        logits: (N, K).
-        labels: (N,) integers in [0, K).
+        logits: Logits (N, K).
+        labels: Integer labels (N,) in [0, K).
 
     Returns:
         A 0-dimensional float64 tensor in [0, 1].
 
     Raises:
-        InputError: If shapes or labels do not fit.
+        InputError: If shapes do not match or labels are invalid.
 
     Examples:
         >>> accuracy(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
@@ -188,14 +189,14 @@ def nll(logits: Tensor, labels: Tensor) -> Tensor:
     """Return the negative log-likelihood: the mean of −log p of the label, in nats, or of −Σ_k q_k log p_k for targets q.
 
     Args:
-        logits: (N, K).
-        labels: (N,) integers in [0, K), or (N, K) target probabilities.
+        logits: Logits (N, K).
+        labels: Integer labels (N,) in [0, K), or target probabilities (N, K).
 
     Returns:
         A 0-dimensional float64 tensor ≥ 0; +inf if a label has probability 0.
 
     Raises:
-        InputError: If shapes or labels do not fit.
+        InputError: If shapes do not match or labels are invalid.
 
     Examples:
         >>> round(float(nll(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))), 4)
@@ -208,14 +209,14 @@ def brier(logits: Tensor, labels: Tensor) -> Tensor:
     """Return the Brier score: the mean of Σ_k (p_k − y_k)², or of Σ_k (p_k − q_k)² for targets q.
 
     Args:
-        logits: (N, K).
-        labels: (N,) integers in [0, K), or (N, K) target probabilities.
+        logits: Logits (N, K).
+        labels: Integer labels (N,) in [0, K), or target probabilities (N, K).
 
     Returns:
         A 0-dimensional float64 tensor in [0, 2].
 
     Raises:
-        InputError: If shapes or labels do not fit.
+        InputError: If shapes do not match or labels are invalid.
 
     Examples:
         >>> round(float(brier(torch.tensor([[0.7, 0.2, 0.1]]).log(), torch.tensor([0]))), 4)
@@ -231,15 +232,15 @@ def ece(logits: Tensor, labels: Tensor, *, bins: int = 15) -> Tensor:
     """Return the expected calibration error Σ_b |B_b|/N · |accuracy − confidence| in bins of equal width.
 
     Args:
-        logits: (N, K).
-        labels: (N,) integers in [0, K).
+        logits: Logits (N, K).
+        labels: Integer labels (N,) in [0, K).
         bins: Number of bins B ≥ 1.
 
     Returns:
         A 0-dimensional float64 tensor in [0, 1].
 
     Raises:
-        InputError: If shapes, labels or ``bins`` do not fit.
+        InputError: If shapes do not match, or labels or ``bins`` are invalid.
 
     Examples:
         >>> round(float(ece(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))), 4)
@@ -255,15 +256,15 @@ def ace(logits: Tensor, labels: Tensor, *, bins: int = 15) -> Tensor:
     """Return the average calibration error: the unweighted mean of |accuracy − confidence| over non-empty bins.
 
     Args:
-        logits: (N, K).
-        labels: (N,) integers in [0, K).
+        logits: Logits (N, K).
+        labels: Integer labels (N,) in [0, K).
         bins: Number of equal-width bins B ≥ 1.
 
     Returns:
         A 0-dimensional float64 tensor in [0, 1].
 
     Raises:
-        InputError: If shapes, labels or ``bins`` do not fit.
+        InputError: If shapes do not match, or labels or ``bins`` are invalid.
 
     Examples:
         >>> round(float(ace(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))), 4)
@@ -279,14 +280,15 @@ def temperature_scale(logits: Tensor, temperature: Tensor | float) -> Tensor:
     """Return ``logits`` / T, whose softmax is less confident for T > 1 and more confident for T < 1.
 
     Args:
-        logits: (N, K), (N, K, d1, …) or (K,), floating.
-        temperature: T > 0: a number, or a floating tensor that broadcasts against ``logits`` and may require gradients.
+        logits: Floating-point logits (N, K), (N, K, d1, …) or (K,).
+        temperature: T > 0: a number, or a floating-point tensor that broadcasts with ``logits`` and may require
+            gradients.
 
     Returns:
         Logits of the broadcast shape, in the dtype of ``logits``.
 
     Raises:
-        InputError: If logits are not floating or T is not a number > 0.
+        InputError: If the logits are not floating-point, or T is not a number > 0 or does not broadcast.
 
     Examples:
         >>> import torch
@@ -311,20 +313,20 @@ def temperature_scale(logits: Tensor, temperature: Tensor | float) -> Tensor:
 
 
 def focal_calibration_map(logits: Tensor, gamma: float) -> Tensor:
-    """Return the log-probabilities of a model trained with focal loss, corrected for the effect of that loss.
+    """Return the log-probabilities of a model trained with focal loss, corrected for the effect of this loss.
 
-    A network that minimises focal loss with γ outputs q = softmax(logits), not the true class probabilities p. The map recovers
-    them: p_j ∝ q_j / [(1 − q_j)^γ (1 + γ u(q_j))] with u(q) = −q log q / (1 − q).
+    A network that minimises the focal loss with parameter γ outputs q = softmax(logits) instead of the true class
+    probabilities p. This map recovers them: p_j ∝ q_j / [(1 − q_j)^γ (1 + γ u(q_j))] with u(q) = −q log q / (1 − q).
 
     Args:
-        logits: (…, K) logits; −inf for an excluded class.
-        gamma: γ > −1, as in training; 0 is the identity.
+        logits: Logits (…, K); −inf for an excluded class.
+        gamma: The γ > −1 used in training; 0 gives the identity.
 
     Returns:
-        (…, K) log p, which can be used as logits.
+        The log-probabilities log p (…, K), which can be used as logits.
 
     Raises:
-        InputError: If logits are not a floating tensor with K ≥ 2.
+        InputError: If the logits are not a floating-point tensor with K ≥ 2.
         RangeError: If γ ≤ −1.
 
     Examples:
@@ -343,7 +345,7 @@ def _measured(metric: Metric, logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def _scored(loss: CrossEntropyLoss | BrierLoss, metric: Metric, logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the loss of target probabilities, or the metric of labels."""
+    """Return the loss for target probabilities, or the metric for labels."""
     if isinstance(labels, Tensor) and labels.is_floating_point():
         value: Tensor = loss(logits.detach().double(), labels.detach().double())
         return value

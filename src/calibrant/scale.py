@@ -1,8 +1,8 @@
-"""Predictions that do not fit in memory or on one machine, as batches of Parquet files.
+"""Processes predictions that do not fit in memory or on one machine, as batches of Parquet files.
 
-``batches(path)`` reads them in this process, ``on_ray(path)`` as tasks of a Ray cluster. Calibrators can be fitted on them,
-``evaluate`` computes metrics, and ``apply`` writes calibrated copies. ``on_ranks(rows)`` adds the sums of all ranks of
-``torch.distributed``. The sums over batches are the same as those over rows in memory.
+``batches(path)`` reads the rows in this process, and ``on_ray(path)`` reads them in tasks of a Ray cluster. Calibrators
+can be fitted on these rows, ``evaluate`` computes metrics, and ``apply`` writes calibrated copies. ``on_ranks(rows)``
+adds the sums of all ranks of ``torch.distributed``. Sums over batches equal those over rows in memory.
 """
 
 import copy
@@ -38,12 +38,12 @@ __all__ = ["Batches", "apply", "batches", "evaluate", "on_ranks", "on_ray"]
 
 BATCH_ROWS = 1 << 16
 BATCH_BYTES = 16 << 20  # size of a batch of float32 logits; computations in float64 take a few MiB more
-READ_BYTES = 1 << 20  # without a read buffer Arrow loads whole column chunks: 587 MiB for 128k rows of 1,000 classes
+READ_BYTES = 1 << 20  # without a read buffer, Arrow loads whole column chunks: 587 MiB for 128k rows of 1,000 classes
 LEVEL = 0.95
 
 
 class Piece(NamedTuple):
-    """A row group of a file, the unit that is read at once or sent to a worker."""
+    """A row group of a file: the unit of work, which can be sent to a worker."""
 
     path: Path
     group: int
@@ -71,14 +71,14 @@ class Reader:
     classes: int = 2
 
     def scan(self, piece: Piece, *, smaller: int = 1) -> Iterator[Any]:
-        """Yield a row group as Arrow tables, ``smaller`` times smaller than usual."""
+        """Yield a row group as Arrow tables that are smaller than usual by the factor ``smaller``."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         wanted = None if self.columns is None else [*self.columns, *(["split"] if self.split else [])]
         rows = max(1, min(BATCH_ROWS, BATCH_BYTES // (4 * self.classes)) // smaller)
         with _open_parquet(piece.path) as file:
-            # a data set's scanner would decode a whole row group at once
+            # the scanner of an Arrow data set would decode a whole row group at once
             found = file.iter_batches(rows, row_groups=[piece.group], columns=wanted)
             while True:
                 with unbroken(piece.path):
@@ -91,14 +91,14 @@ class Reader:
                     yield table
 
     def part(self, table: Any, place: str, *, labelled: bool | None = None) -> tuple[Part, Predictions]:
-        """Return where an Arrow table holds scores, and its rows as predictions, without groups and features."""
+        """Return the location of the scores in an Arrow table, and its rows without groups and features."""
         names = [name for name in table.column_names if name not in ("groups", "split") and FEATURE not in name]
         contents = read_contents(Arrow(place, names, table.select, self.metadata), self.mapped, labelled=labelled)
         [data] = contents.splits.values()
         return contents.parts[0], data
 
     def read(self, piece: Piece) -> Iterator[Predictions]:
-        """Yield the rows of positive weight of a row group."""
+        """Yield the rows with positive weight in a row group."""
         start = 0
         for table in self.scan(piece):
             data = self.part(table, f"{piece}, from row {start}")[1].counted
@@ -108,22 +108,23 @@ class Reader:
 
 
 class Batches(RowSource):
-    """The rows of one or more Parquet files, read batch by batch for each sum; made by ``batches`` or ``on_ray``.
+    """The rows of one or more Parquet files, which are read batch by batch for each sum.
 
-    Iteration yields ``Predictions``. A calibrator's ``fit`` accepts it in place of data in memory.
+    Create it with ``batches`` or ``on_ray``. Iteration yields ``Predictions``. A calibrator's ``fit`` accepts it
+    instead of data in memory.
 
     Args:
-        files: At least one Parquet file; all have the same columns. They must not change while this object is used.
+        files: At least one Parquet file; all files have the same columns and must not change while this object is used.
         mapped: The user's mapping of columns.
         split: Only rows with this value in the column ``split`` are read; None reads all rows.
-        on_ray: Whether each row group is a task of a Ray cluster.
+        on_ray: Whether each row group is read in a task of a Ray cluster.
 
     Attributes:
-        files: The files, in order of their names.
+        files: The files in the order of their names.
         classes: Number of classes K.
-        class_names: K names, or None.
+        class_names: K class names, or None.
         count: Number of rows with positive weight.
-        mass: Sum of their weights.
+        mass: Sum of the weights.
         grouped: Whether rows are in groups; intervals for groups need the rows in memory.
 
     Examples:
@@ -144,7 +145,9 @@ class Batches(RowSource):
         schema = opened[0].schema.to_arrow_schema()
         if (split is None) == ("split" in schema.names):
             got = "no column 'split'" if split else "a column 'split'"
-            raise InputError(f"{shown(files[0])} has {got}: {'leave the split out' if split else 'name one by split'}")
+            raise InputError(
+                f"{shown(files[0])} has {got}; {'leave the split out' if split else 'name one with split'}"
+            )
         self.grouped, reader = "groups" in schema.names, Reader(mapped, split, schema.metadata)
         self.pieces, self.count = list[Piece](), 0
         for file, metadata in zip(files, opened, strict=True):
@@ -171,7 +174,7 @@ class Batches(RowSource):
             yield from self.reader.read(piece)
 
     def map(self, make: Callable[..., Any], *parameters: Any) -> "Batches":
-        """Return a source of ``make(batch, *parameters)``, computed again for each sum."""
+        """Return a source of the batches ``make(batch, *parameters)``, which are computed again for each sum."""
         rows = copy.copy(self)
         rows._steps = (*self._steps, (make, parameters))
         return rows
@@ -186,7 +189,7 @@ class Batches(RowSource):
         return added(one for one in self.run(job, self.pieces) if one is not None)
 
     def run(self, job: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
-        """Yield ``job(item)`` for every item in order, in this process or as tasks of a Ray cluster, and report progress."""
+        """Yield ``job(item)`` for every item in order, from this process or a Ray cluster, and report progress."""
         results = _on_ray(job, items) if self.on_ray else map(job, items)
         what = "row groups" if isinstance(items[0], Piece) else "files"
         for number, result in enumerate(results, start=1):
@@ -209,7 +212,7 @@ def _metadata_of(files: Sequence[Path]) -> list[Any]:
     """Return the metadata of the files.
 
     Raises:
-        FileFormatError: If one is missing or broken, or has other columns than the first.
+        FileFormatError: If a file is missing or broken, or its columns differ from those of the first.
     """
     found: list[Any] = []
     for file in files:
@@ -217,7 +220,7 @@ def _metadata_of(files: Sequence[Path]) -> list[Any]:
             found.append(opened.metadata)
         if not found[-1].schema.to_arrow_schema().equals(found[0].schema.to_arrow_schema()):
             expected = f"the columns of {files[0].name} in every file of {shown(file.parent)}"
-            remedy = "keep the outputs of one model in a folder"
+            remedy = "keep only the outputs of one model in a folder"
             raise FileFormatError(expected, f"other columns in {file.name}", remedy)
     return found
 
@@ -227,9 +230,9 @@ def _count_and_mass(data: Predictions) -> tuple[int, float]:
 
 
 def _sum_of_batches(steps: Any, work: Any, parameters: Any, data: Predictions) -> Any:
-    """Return Σ ``work`` over the batches of some rows, each changed by the ``steps`` of ``map``."""
+    """Return Σ ``work`` over the batches of some rows, after applying the ``steps`` of ``map`` to each batch."""
     if (labels := data.labels) is None:
-        raise InputError("a column label to fit on", "none", "add it")
+        raise InputError("a label column to fit on", "none", "add one")
 
     def results() -> Iterator[Any]:
         batch: Any
@@ -251,17 +254,17 @@ def _sum_of_piece(reader: Reader, work: Any, piece: Piece) -> Any:
 
 
 def _on_ray(job: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
-    """Yield ``job(item)`` of every item in order, each a task of the Ray cluster, which runs it again if its worker dies."""
+    """Yield ``job(item)`` for every item in order; each is a Ray task, which is repeated if its worker dies."""
     ray = _import_ray()
-    if not ray.is_initialized():  # at RAY_ADDRESS, or a cluster of this machine
+    if not ray.is_initialized():  # at RAY_ADDRESS, or a new cluster on this machine
         ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False)
     call, shared, remaining = ray.remote(_call), ray.put(job), iter(items)
-    window = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))  # bounds the results that wait for their turn
+    window = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))  # limits the results that wait for their turn
     waiting = deque(call.remote(shared, item) for item in islice(remaining, window))
     while waiting:
         try:
             result = ray.get(waiting.popleft())
-        except ray.exceptions.RayTaskError as error:  # its text would be the worker's traceback
+        except ray.exceptions.RayTaskError as error:  # its text would contain the worker's traceback
             raise (error.cause if isinstance(error.cause, CalibrantError) else error) from None
         waiting.extend(call.remote(shared, item) for item in islice(remaining, 1))
         yield result
@@ -286,24 +289,25 @@ def batches(
     weights: str | None = None,
     split: str | None = None,
 ) -> Batches:
-    """Return the rows of a Parquet file, or of the ``*.parquet`` files in a folder, as batches that can be iterated repeatedly.
+    """Return the rows of a Parquet file, or of all ``*.parquet`` files in a folder, as batches.
 
-    Columns are recognised by their names as in ``calibrant.read``, or stated by the arguments.
+    The batches can be iterated over repeatedly. Columns are recognised by their names as in ``calibrant.read``, or
+    named by the arguments.
 
     Args:
         path: The file or folder.
-        columns: The columns of the scores: a pattern such as "p_*", or names.
-        label: The column of the labels.
+        columns: The score columns: a pattern such as "p_*", or names.
+        label: The label column.
         kind: Whether the scores are "logits" or "probs".
-        weights: The column of the weights.
-        split: If the table has a column ``split``, its value in the rows to read.
+        weights: The weight column.
+        split: The split to read, if the table has a column ``split``.
 
     Returns:
         The rows as a source of batches.
 
     Raises:
-        FileFormatError: If there is no such file, or a table has other columns than the first.
-        InputError: If there are no rows.
+        FileFormatError: If there is no such file, or the columns of a table differ from those of the first.
+        InputError: If there are no rows, or the columns are invalid or not clear from their names.
 
     Examples:
         >>> import pathlib, tempfile, calibrant
@@ -319,9 +323,9 @@ def batches(
 
 
 def on_ray(path: str | os.PathLike[str], **options: Any) -> Batches:
-    """Return the rows of Parquet files as ``batches`` does, read by the workers of a Ray cluster, one task per row group.
+    """Return the rows of Parquet files like ``batches``, but read them on a Ray cluster, with one task per row group.
 
-    The cluster is the one that ``ray.init`` has connected to, or the one at ``RAY_ADDRESS``, or a new one on this machine.
+    The cluster is the one that ``ray.init`` has connected to, the one at ``RAY_ADDRESS``, or a new one on this machine.
     Every node must be able to read the path. Ray repeats a task if its worker dies.
 
     Args:
@@ -364,7 +368,7 @@ def logits_bytes(path: str | os.PathLike[str]) -> int:
 
 
 def sum_metrics() -> list[SumMetric[Any]]:
-    """Return the default panel's metrics that are sums of bounded size."""
+    """Return the metrics in the default panel that can be computed from sums of bounded size."""
     return [Accuracy(), NLL(), Brier(), ECE(EqualWidth(15)), MCE(EqualWidth(15)), ClasswiseECE(EqualWidth(15))]
 
 
@@ -375,21 +379,21 @@ def evaluate(
     calibrator: Calibrator | None = None,
     draws: int = 1000,
 ) -> Panel:
-    """Return metrics over the rows of a source, with the same intervals and limits as ``evaluate.panel`` has in memory.
+    """Compute metrics over the rows of a source, with the same intervals and limits as ``evaluate.panel`` in memory.
 
-    Rows in groups have no intervals, which would need all rows of a group at once.
+    For rows in groups there are no intervals, because these would need all rows of a group at once.
 
     Args:
         source: The result of ``batches`` or ``on_ray``.
-        metrics: Metrics that are computed from sums; None takes accuracy, NLL, Brier score, ECE, MCE and ClasswiseECE.
-        calibrator: A calibrator that is applied to every batch first, or None. It must not have been fitted on these rows.
-        draws: Number of simulated outcomes for limits that need them; 0 leaves out all limits and intervals.
+        metrics: Metrics that are computed from sums; None uses accuracy, NLL, Brier score, ECE, MCE and ClasswiseECE.
+        calibrator: A calibrator to apply to every batch first, or None. It must not have been fitted on these rows.
+        draws: Number of simulated outcomes for limits that need simulation; 0 omits all limits and intervals.
 
     Returns:
         One row per metric.
 
     Raises:
-        InputError: If data are invalid; the error names file and row group.
+        InputError: If the data are invalid; the error names the file and row group.
         LeakError: If the calibrator was fitted on these rows.
 
     Examples:
@@ -405,7 +409,7 @@ def evaluate(
     chosen = tuple(sum_metrics() if metrics is None else metrics)
     uncertain = draws > 0 and not source.grouped
     states = dict(zip(chosen, source.sum(partial(_states, chosen, calibrator)), strict=True))
-    # the table does not contain how the classes of a row vary together, so this interval needs a second pass over the rows
+    # the table does not show how the classes of a row vary together, so this interval needs a second pass over the rows
     again: dict[Any, BinTable] = {
         m: states[m] for m in chosen if uncertain and isinstance(m, ClasswiseECE) and source.classes > 2
     }
@@ -428,7 +432,7 @@ def _signed_sums(tables: dict[Any, BinTable], calibrator: Calibrator | None, dat
 
 
 def _interval_ends(metric: Any, state: Any, signed: Powers | None, draws: int) -> tuple[float | None, ...]:
-    """Return both ends of a metric's interval, its limit and its mean if calibrated, from its state; None if not known."""
+    """Return the ends of a metric's interval, and its limit and mean if calibrated; None for unknown values."""
     low = high = null_high = null_mean = None
     if metric.measures_calibration:
         with suppress(NoIntervalError):
@@ -444,8 +448,8 @@ def _interval_ends(metric: Any, state: Any, signed: Powers | None, draws: int) -
 def apply(calibrator: Calibrator, source: Batches, out: str | os.PathLike[str]) -> list[Path]:
     """Write a copy of a data set with calibrated scores, one output file per input file.
 
-    For each column of scores the output has an additional column with the prefix ``calibrated_`` and scores of the same kind.
-    Everything else is copied. A file appears only when it is complete.
+    For each score column, the output has an additional column with the prefix ``calibrated_`` and scores of the same
+    kind. Everything else is copied. An output file appears only when it is complete.
 
     Args:
         calibrator: A fitted calibrator for the same number of classes.
@@ -456,7 +460,7 @@ def apply(calibrator: Calibrator, source: Batches, out: str | os.PathLike[str]) 
         The paths of the output files.
 
     Raises:
-        InputError: If data are invalid, the calibrator has another number of classes, or the output is an input.
+        InputError: If the data are invalid, the number of classes differs, or an output is also an input.
         FileFormatError: If the folder cannot be written.
 
     Examples:
@@ -493,10 +497,10 @@ def _write_rows(calibrator: Calibrator, reader: Reader, job: tuple[Path, Path]) 
     with atomic_write(target) as written, torch.no_grad():
         try:
             for group in range(_metadata_of([file])[0].num_row_groups):
-                # the calibrated copy and the writer's buffers are in memory, too
+                # smaller tables, because the calibrated copy and the writer's buffers are also in memory
                 for table in reader.scan(Piece(file, group), smaller=4):
                     part, data = reader.part(table, shown(file), labelled=False)
-                    # rows of the fit are allowed, because nothing is evaluated here
+                    # rows used for fitting are allowed, because nothing is evaluated here
                     after = data.calibrated_by(calibrator, allow_fit_rows=True)
                     table = with_columns(table, calibrated_columns(part, after))
                     if writer is None:
@@ -509,7 +513,7 @@ def _write_rows(calibrator: Calibrator, reader: Reader, job: tuple[Path, Path]) 
 
 
 class RankRows(RowSource):
-    """The rows of all ranks of a ``torch.distributed`` group; made by ``on_ranks``."""
+    """The rows of all ranks in a ``torch.distributed`` group. Create it with ``on_ranks``."""
 
     def __init__(self, local: RowSource, group: Any) -> None:
         self.local, self.group, self.classes, self.device = local, group, local.classes, local.device
@@ -520,7 +524,7 @@ class RankRows(RowSource):
         self.count, self.mass, self.weighted = sum(counts), sum(masses), any(weighted)
 
     def fold(self, work: Callable[..., Any], *parameters: Any) -> Any:
-        """Return Σ ``work(batch, *parameters)`` over the batches of all ranks, in order of rank."""
+        """Return Σ ``work(batch, *parameters)`` over the batches of all ranks, in the order of the ranks."""
         answers = self._agree(lambda: self.local.fold(work, *parameters))
         return added(value for value in answers if value is not None)
 
@@ -532,7 +536,7 @@ class RankRows(RowSource):
         return rows
 
     def map(self, make: Callable[..., Any], *parameters: Any) -> "RankRows":
-        """Return a source of ``make(batch, *parameters)``, computed on the batch's rank."""
+        """Return a source of the batches ``make(batch, *parameters)``, computed on the rank of each batch."""
         rows = copy.copy(self)
 
         def prepare() -> None:
@@ -542,7 +546,10 @@ class RankRows(RowSource):
         return rows
 
     def _agree(self, task: Callable[[], Any]) -> list[Any]:
-        """Return the results of ``task`` on all ranks; an error on one rank is raised on all, so that no rank waits for it."""
+        """Return the results of ``task`` on all ranks.
+
+        An error on one rank is raised on all ranks, so that no rank waits for it.
+        """
         try:
             mine, failed = task(), None
         except CalibrantError as error:
@@ -565,17 +572,18 @@ class RankRows(RowSource):
 
 
 def on_ranks(rows: RowSource, *, group: Any = None) -> RankRows:
-    """Return the rows of all ranks of a ``torch.distributed`` group, in the order of the ranks.
+    """Return the rows of all ranks in a ``torch.distributed`` group, in the order of the ranks.
 
-    Every rank calls this with its own rows and then calls the same fit, whose results are bit-identical on all ranks. An error
-    on one rank is raised on all.
+    Every rank calls this function with its own rows and then calls the same fit, whose result is bit-identical on all
+    ranks. An error on one rank is raised on all ranks.
 
     Args:
-        rows: This rank's rows: ``rows.MemoryRows.of(logits, labels)``, or ``batches(path)``. A rank may have none.
-        group: The process group; None is the default one.
+        rows: The rows of this rank: ``rows.MemoryRows.of(logits, labels)`` or ``batches(path)``. A rank may have no
+            rows.
+        group: The process group; None uses the default group.
 
     Returns:
-        The rows of all ranks, which ``fit`` accepts in place of data in memory.
+        The rows of all ranks, which ``fit`` accepts instead of data in memory.
 
     Raises:
         InputError: If there is no process group, or the ranks differ in their number of classes.

@@ -161,7 +161,7 @@ def test_several_labels_a_row_are_served_each_with_its_probability(kind: str, tm
 def test_what_cannot_be_exported_is_refused(tmp_path: Path) -> None:
     logits, labels = sample(200)
     rows = Predictions.from_logits(logits, labels, features={"site": np.arange(200) % 2})
-    with pytest.raises(InputError, match="GroupScaling needs columns of the data"):
+    with pytest.raises(InputError, match="GroupScaling needs feature columns"):
         adapter.export_served(calibrators.GroupScaling(["site"], strength=1.0).fit(rows), tmp_path / "c.onnx")
     with pytest.raises(NotFittedError):
         adapter.export(TemperatureScaling(), tmp_path / "c.onnx")

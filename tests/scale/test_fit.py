@@ -72,7 +72,7 @@ def test_weights_weigh_as_much_against_a_prior_as_in_memory(tmp_path: Path) -> N
 def test_bad_rows_and_missing_labels_have_their_sentence(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     calibrant.save_predictions(path, {"all": Predictions.from_logits(np.eye(3) * 2)})
-    with pytest.raises(InputError, match="a column label to fit on"):
+    with pytest.raises(InputError, match="a label column to fit on"):
         EnsembleTemperatureScaling().fit(scale.batches(path))
     logits = torch.tensor([[1.0, 0.0, 2.0], [-math.inf, 0.0, 1.0]])
     calibrant.save_predictions(path, {"all": Predictions.from_logits(logits, [0, 0])})

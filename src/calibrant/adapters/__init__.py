@@ -1,6 +1,6 @@
 """Adapters to other tools.
 
-Each public module imports one optional package, which the rest of Calibrant does not need.
+Each public module needs one optional package, which the rest of Calibrant does not import.
 """
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Code shared by the adapters of training loops: it turns outputs into predictions and sums the figures of an epoch."""
+"""Code shared by the adapters for training loops: it converts outputs to predictions and computes metrics per epoch."""
 
 import math
 from collections.abc import Sequence
@@ -29,14 +29,15 @@ def as_predictions(
     """Return the labelled rows of a batch as predictions, or None if there are none.
 
     Args:
-        logits: (N, K, …) with the class axis ``class_dim``; with ``binary``, one logit per event, of the labels' shape.
+        logits: (N, K, …) with the class axis ``class_dim``; with ``binary``, one logit per event, with the labels'
+            shape.
         labels: (N, …) class indices; with ``binary``, 0 or 1 for each event: one label or several labels per row.
         class_dim: The class axis of ``logits``.
         binary: Whether each number of ``logits`` is the input of a sigmoid.
-        ignore_index: Positions with this label are left out; None leaves out none.
+        ignore_index: Positions with this label are left out; None keeps all positions.
 
     Raises:
-        InputError: If shapes or labels do not match.
+        InputError: If shapes do not match or labels are invalid.
     """
     z, y = as_tensor(logits, name="logits"), as_tensor(labels, name="labels")
     if bool((y == ignore_index).all()) if ignore_index is not None else not len(y):
@@ -45,12 +46,12 @@ def as_predictions(
         return Predictions.from_logits(z, y, class_dim=class_dim, ignore_index=ignore_index)
     z, y = z.reshape(-1), y.reshape(-1)
     if bool((y != y.long()).any()):
-        raise refuse("labels 0 or 1 of binary outputs", "fractions", "round them, or leave those rows out")
+        raise refuse("labels 0 or 1 for binary outputs", "fractions", "round them, or leave these rows out")
     return Predictions.from_binary_logits(z, y.long(), ignore_index=ignore_index)
 
 
 def state_template(metric: Metric) -> Any:
-    """Return an example of a state of ``metric``, or None if the metric needs all rows at once."""
+    """Return an example state of ``metric``, or None if the metric needs all rows at once."""
     if not isinstance(metric, SumMetric):
         return None
     try:
@@ -60,21 +61,22 @@ def state_template(metric: Metric) -> Any:
 
 
 class RunningFigures:
-    """The figures of an epoch, computed from sums over its batches, so that no logits need to be kept.
+    """The metrics of an epoch, computed from sums over its batches, so that no logits need to be kept.
 
-    The figures are the metrics, the "temperature" in [1/8, 8] of lowest log-loss, and "refinement", the log-loss at that
-    temperature. The temperature is fitted on the rows it is evaluated on, as the definition of refinement requires (the
-    optimism is about 1/(2N) nats). A metric's name is that of its class, or its configuration if there are several of one
-    class. Only metrics that cannot be computed from sums keep their rows.
+    In addition to the metrics there are "temperature", the temperature in [1/8, 8] with the lowest log-loss, and
+    "refinement", the log-loss at that temperature. The temperature is fitted on the same rows on which it is evaluated,
+    as the definition of refinement requires (the optimism is about 1/(2N) nats). A metric is named by its class, or by
+    its configuration if there are several metrics of one class. Only metrics that cannot be computed from sums keep
+    their rows.
 
     Args:
-        metrics: The metrics; None is accuracy, NLL, Brier and ECE.
+        metrics: The metrics; None uses accuracy, NLL, Brier score and ECE.
     """
 
     def __init__(self, metrics: Sequence[Metric] | None) -> None:
         chosen = DEFAULT_METRICS if metrics is None else metrics
         if bad := [one for one in chosen if not isinstance(one, Metric)]:
-            raise InputError("metrics as objects of calibrant.metrics", repr(bad[0]), "pass objects such as ECE()")
+            raise InputError("metrics from calibrant.metrics", repr(bad[0]), "pass objects such as ECE()")
         kinds = [type(metric).__name__ for metric in chosen]
         names = [kind if kinds.count(kind) == 1 else repr(one) for kind, one in zip(kinds, chosen, strict=True)]
         self.metrics = dict(zip(names, chosen, strict=True))
@@ -98,7 +100,7 @@ class RunningFigures:
         self.sums = batch if self.sums is None else added([self.sums, batch])
 
     def values(self, *, everywhere: bool = False) -> dict[str, float]:
-        """Return the figures by name, for the batches of this process or of all processes; empty if there were no rows."""
+        """Return the values by name, for this process or for all processes; empty if there were no rows."""
         parts = of_all_processes(self.sums) if everywhere else [self.sums]
         sums = added(part for part in parts if part is not None)
         if sums is None:

@@ -1,4 +1,4 @@
-"""Lightning callbacks that update AdaFocal and log calibration and refinement at every epoch."""
+"""Lightning callbacks that update AdaFocal and log calibration and refinement in every epoch."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ def _pair_of(outputs: Any) -> tuple[Tensor, Tensor]:
     if not isinstance(outputs, tuple | list) or len(outputs) != 2:
         got = f"{sorted(outputs)}" if isinstance(outputs, dict) else type(outputs).__name__
         expected = "validation_step to return {'logits': …, 'labels': …} or (logits, labels)"
-        raise InputError(expected, got, "return these")
+        raise InputError(expected, got, "return one of these")
     logits, labels = outputs
     return logits.detach().cpu(), labels.detach().cpu()
 
@@ -37,7 +37,7 @@ class ValidationCallback(Callback, ABC):  # type: ignore[misc]
 
     Args:
         binary: Whether each logit is the input of a sigmoid.
-        ignore_index: Positions with this label are left out; None leaves out none.
+        ignore_index: Positions with this label are left out; None keeps all positions.
     """
 
     def __init__(self, *, binary: bool, ignore_index: int | None) -> None:
@@ -45,7 +45,7 @@ class ValidationCallback(Callback, ABC):  # type: ignore[misc]
 
     @abstractmethod
     def _add(self, rows: Predictions, loader: int) -> None:
-        """Use the labelled rows of a batch from the validation loader of this number."""
+        """Use the labelled rows of a batch from the validation loader with the number ``loader``."""
 
     def on_validation_batch_end(
         self,
@@ -56,22 +56,23 @@ class ValidationCallback(Callback, ABC):  # type: ignore[misc]
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """Use what ``validation_step`` returned for a batch."""
+        """Use the outputs that ``validation_step`` returned for a batch."""
         rows = as_predictions(*_pair_of(outputs), binary=self.binary, ignore_index=self.ignore_index)
         if rows is not None:
             self._add(rows, dataloader_idx)
 
 
 class AdaFocalCallback(ValidationCallback):
-    """Updates an adaptive loss (``AdaFocalLoss``) from each epoch's validation predictions.
+    """Updates an adaptive loss (``AdaFocalLoss``) from the validation predictions of each epoch.
 
     ``validation_step`` must return a mapping with ``logits`` and ``labels``, or a pair (logits, labels). In distributed
-    training each process passes its own rows to the loss, which gathers the rows of all processes.
+    training, each process passes its own rows to the loss, which gathers the rows of all processes.
 
     Args:
-        loss: Name of the module's attribute that holds the loss. As part of the module it is saved in Lightning's checkpoints.
+        loss: Name of the module attribute that holds the loss. Because the loss is part of the module, Lightning saves
+            it in checkpoints.
         loader: Number ≥ 0 of the validation loader whose predictions update the loss.
-        ignore_index: Positions with this label are left out; None leaves out none.
+        ignore_index: Positions with this label are left out; None keeps all positions.
 
     Examples:
         >>> AdaFocalCallback(loss="criterion").attribute
@@ -95,7 +96,7 @@ class AdaFocalCallback(ValidationCallback):
         """Discard the batches of the previous epoch.
 
         Raises:
-            InputError: If there is no validation loader of this number.
+            InputError: If there is no validation loader with this number.
         """
         self._batches = []
         if self.loader not in (loaders := range(len(trainer.num_val_batches))):
@@ -106,7 +107,7 @@ class AdaFocalCallback(ValidationCallback):
             self._batches.append(rows)
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Update the loss, except in Lightning's sanity check before training."""
+        """Update the loss, except during Lightning's sanity check before training."""
         if trainer.sanity_checking or trainer.state.fn != "fit":
             return
         loss: Any = self._loss(pl_module)
@@ -115,7 +116,7 @@ class AdaFocalCallback(ValidationCallback):
         self._batches = []
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Raise if training ends without an update of the loss.
+        """Check that the loss was updated during training.
 
         Raises:
             InputError: If there were training steps but no update, for example because there were no validation data.
@@ -134,26 +135,27 @@ class AdaFocalCallback(ValidationCallback):
 
 
 class CalibrationMonitor(ValidationCallback):
-    """Logs calibration metrics of the validation data at every epoch, and the log-loss after temperature scaling.
+    """Logs calibration metrics on the validation data in every epoch, and the log-loss after temperature scaling.
 
     ``validation_step`` must return a mapping with ``logits`` and ``labels``, or a pair (logits, labels). The monitor logs
-    ``<prefix>/<metric>`` for every metric, ``<prefix>/temperature``, the best temperature in [1/8, 8], and
-    ``<prefix>/refinement``, the log-loss at that temperature. They are computed from sums over the batches of all processes, so
-    no logits are kept, except by metrics that need all rows at once (bins of equal mass, for example). With several validation
-    loaders each has its own figures, and their names end in ``/dataloader_idx_0``, ``/dataloader_idx_1`` …, as usual in Lightning.
+    ``<prefix>/<metric>`` for every metric, ``<prefix>/temperature``, which is the best temperature in [1/8, 8], and
+    ``<prefix>/refinement``, which is the log-loss at that temperature. The values are computed from sums over the
+    batches of all processes, so no logits are kept, except by metrics that need all rows at once (with bins of equal
+    mass, for example). If there are several validation loaders, each has its own values, whose names end in
+    ``/dataloader_idx_0``, ``/dataloader_idx_1`` …, as usual in Lightning.
 
-    To stop early or select checkpoints by refinement ("refine, then calibrate", Berta et al.
-    2025), use Lightning's ``EarlyStopping(monitor="calibration/refinement")`` or ``ModelCheckpoint``.
+    To stop early or select checkpoints by refinement ("refine, then calibrate", Berta et al. 2025), use Lightning's
+    ``EarlyStopping(monitor="calibration/refinement")`` or ``ModelCheckpoint``.
 
-    The temperature is fitted on the rows it is evaluated on, as the definition of refinement requires (with one parameter
-    the optimism is about 1/(2N) nats); fit the temperature to deploy after training.
+    The temperature is fitted on the same rows on which it is evaluated, as the definition of refinement requires (with
+    one parameter, the optimism is about 1/(2N) nats). Fit the temperature that you deploy after training.
 
     Args:
-        metrics: The metrics to log; None logs accuracy, NLL, Brier and ECE.
+        metrics: The metrics to log; None logs accuracy, NLL, Brier score and ECE.
         prefix: Prefix of every logged name.
         binary: Whether each logit is the input of a sigmoid, with labels 0 or 1 of the same shape: one label or several
             labels per row, which are evaluated together.
-        ignore_index: Positions with this label are left out; None leaves out none.
+        ignore_index: Positions with this label are left out; None keeps all positions.
 
     Examples:
         >>> CalibrationMonitor(prefix="val").prefix
@@ -173,7 +175,7 @@ class CalibrationMonitor(ValidationCallback):
         self._running: list[RunningFigures] = []
 
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Begin the sums of every validation loader."""
+        """Start new sums for every validation loader."""
         self._running = [RunningFigures(self.metrics) for _ in trainer.num_val_batches]
 
     def _add(self, rows: Predictions, loader: int) -> None:

@@ -1,4 +1,4 @@
-"""Export of a calibrator, or of a model followed by one, to ONNX with standard operators."""
+"""Exports a calibrator, or a model followed by a calibrator, to ONNX with standard operators."""
 
 import json
 import logging
@@ -20,7 +20,7 @@ from calibrant.errors import FitError, InputError, optional
 
 __all__ = ["export", "export_served"]
 
-INPUTS = {"logits": "logits", "probs": "given_probs"}  # "probs" is the output's name, and names in ONNX are unique
+INPUTS = {"logits": "logits", "probs": "given_probs"}  # "probs" names the output, and names in ONNX must be unique
 
 
 def export(
@@ -29,14 +29,16 @@ def export(
     *,
     example: Tensor | None = None,
 ) -> None:
-    """Write ``module`` to ``path`` as an ONNX model that accepts any number of rows; an existing file is replaced atomically.
+    """Write ``module`` to ``path`` as an ONNX model that accepts any number of rows.
+
+    An existing file is replaced atomically. The input of the ONNX model is named "input" and its output "logits". The
+    calibrated probabilities are the softmax of the output, or its sigmoid for a ``MultiLabelCalibrator``.
 
     Args:
         module: A fitted calibrator, or a model that ends in one, such as ``torch.nn.Sequential(model, calibrator)``.
-        path: Ends in ``.onnx``.
-        example: An input batch of the model, with rows first; None for a calibrator alone, whose input is float32 logits
-            (N, K). The input of the ONNX model is named "input" and its output "logits". The calibrated probabilities are
-            the softmax of that output, or the sigmoid for a ``MultiLabelCalibrator``.
+        path: The file, which must end in ``.onnx``.
+        example: A batch of inputs for the model, with rows first; None for a calibrator alone, whose input is float32
+            logits (N, K).
 
     Raises:
         InputError: If the path does not end in .onnx, or ``example`` is missing for a model.
@@ -69,18 +71,19 @@ def export_served(
 ) -> None:
     """Write a calibrator as an ONNX model that returns calibrated probabilities.
 
-    The model has the input "logits" or "given_probs", (N, K) float32, and the output "probs", (N, K) float32, for any N. For a
-    ``MultiLabelCalibrator`` the K probabilities of a row belong to K separate labels. The metadata contain "calibrator" (its
-    repr), "class_names" (a JSON list) and the version of Calibrant that wrote the file.
+    For any number of rows N, the model has the input "logits" or "given_probs" (N, K) and the output "probs" (N, K),
+    all float32. For a ``MultiLabelCalibrator``, the K probabilities of a row belong to K separate labels. The metadata
+    contain "calibrator" (its repr), "class_names" (a JSON list) and "calibrant" (the version that wrote the file).
 
     Args:
         calibrator: A fitted calibrator or ``MultiLabelCalibrator``.
-        path: Ends in ``.onnx``.
+        path: The file, which must end in ``.onnx``.
         kind: Whether the model's input is logits or probabilities.
-        class_names: K names; None uses the names in the data of the fit, or "0", "1" … if there were none.
+        class_names: K class names; None uses those in the data used for fitting, or "0", "1" … if there were none.
 
     Raises:
-        InputError: If the path does not end in .onnx, there are not K distinct names, or ``calibrator`` is something else.
+        InputError: If the path does not end in .onnx, there are not K distinct names, or ``calibrator`` is not a
+            calibrator.
         NotFittedError: If the calibrator is not fitted.
         FitError: If a part cannot be exported to standard operators.
         MissingExtraError: If onnx or onnxscript is not installed.
@@ -98,8 +101,8 @@ def export_served(
     if not calibrator.fitted:
         raise calibrator._unfitted()
     if getattr(calibrator, "needs_features", False):
-        what = f"{type(calibrator).__name__} needs columns of the data"
-        raise InputError(f"{what}, but the exported ONNX model receives logits only")
+        what = f"{type(calibrator).__name__} needs feature columns"
+        raise InputError(f"{what}, but an exported ONNX model receives only logits")
     classes = int(calibrator.classes)
     names = [str(name) for name in class_names or calibrator.class_names or range(classes)]
     if len(names) != classes or len({*names}) != classes:
@@ -140,7 +143,7 @@ def _write(
     names: tuple[str, str],
     facts: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Write ``module`` in evaluation mode to ``path``, with ``names`` of its input and output, and ``facts`` as metadata."""
+    """Write ``module`` in evaluation mode; ``names`` are those of input and output, and ``facts`` the metadata."""
     if as_path(path).suffix != ".onnx":
         raise refuse("a path that ends in .onnx", repr(str(path)), "rename it")
     with optional("onnx", extra="onnx"):
@@ -150,12 +153,12 @@ def _write(
     silenced = logging.root.manager.disable
     logging.disable(logging.WARNING)  # the exporter warns about optional packages that it does not need
     try:
-        # trace with dropout off and the running batch statistics, as in serving
+        # trace without dropout and with running batch statistics, as in production
         with evaluation_mode(module), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # internal warnings of the exporter
             # torch.export treats a batch size of 1 as a constant
             batch = example if len(example) > 1 else torch.cat([example, example])
-            module(batch)  # raises the module's own errors, which are clearer than those of tracing in PyTorch 2.7
+            module(batch)  # raises the module's own errors, which are clearer than tracing errors in PyTorch 2.7
             # PyTorch 2.7 treats a maximum of 2⁶³ − 1 or 2⁶³ − 2 as unbounded, and fails
             rows = torch.export.Dim("rows", min=1, max=2**62)
             traced = torch.export.export(module, (batch,), dynamic_shapes=({0: rows},))

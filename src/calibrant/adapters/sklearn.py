@@ -46,10 +46,10 @@ with optional("scikit-learn", extra="sklearn"):
 __all__ = ["CalibratedClassifier"]
 
 Array = npt.NDArray[Any]
-# Classifiers whose probabilities are frequencies (of votes, or of the rows in a leaf), so that exact 0 and 1 occur.
+# Classifiers whose probabilities are frequencies (of votes, or of rows in a leaf), so that exactly 0 and 1 occur.
 VOTERS = (BaggingClassifier, BaseDecisionTree, ForestClassifier, KNeighborsClassifier, RadiusNeighborsClassifier)
-# Additive smoothing of their probabilities, p → (VOTES p + 1/K) / (VOTES + 1): no row has an infinite log-loss, and exact
-# zeros do not dominate the fit.
+# Additive smoothing of their probabilities, p → (VOTES p + 1/K) / (VOTES + 1), so that no row has an infinite log-loss
+# and exact zeros do not dominate the fit.
 VOTES = 10
 # Standard deviation of the normal prior on log T for these classifiers. Without it, out-of-fold rows that are all correct
 # (75 rows of iris) give T near 0, and then one misclassified test row has a huge log-loss.
@@ -70,15 +70,16 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     ``estimator="logits"`` X holds logits or scores (n, K) of any model, and no classifier is fitted.
 
     Args:
-        estimator: A scikit-learn classifier; None is ``LogisticRegression()``; ``"logits"`` as described above.
+        estimator: A scikit-learn classifier; None uses ``LogisticRegression()``, and ``"logits"`` is explained above.
         calibrator: A Calibrant calibrator, which is copied, or a name: a class of ``calibrant.calibrators``,
-            ``"auto"``, ``"temperature"``, ``"isotonic"``, ``"sigmoid"`` or ``"beta"``. With None the choice depends on the
-            classifier: ``TemperatureScaling(prior=1.0)``, which has a normal prior of standard deviation 1 on log T, for
+            ``"auto"``, ``"temperature"``, ``"isotonic"``, ``"sigmoid"`` or ``"beta"``. None chooses by the
+            classifier: ``TemperatureScaling(prior=1.0)``, which has a normal prior with standard deviation 1 on log T,
+                for
             voting classifiers (forests, bagging, trees, neighbours), and ``AutoCalibrator()`` for all others.
-        cv: Number of folds ≥ 2, None for 5, a scikit-learn splitter, or ``"prefit"``.
-        ensemble: With folds, True keeps the classifier of every fold and averages their calibrated probabilities; False
-            fits one classifier on all rows. None is True for voting classifiers, which benefit from averaging, and False
-            for all others.
+        cv: The number of folds ≥ 2, a scikit-learn splitter, ``"prefit"``, or None for 5 folds.
+        ensemble: With folds, True keeps the classifier of every fold and averages their calibrated probabilities, and
+            False fits one classifier on all rows. None means True for voting classifiers, which benefit from averaging,
+            and False for all others.
 
     Attributes:
         classes_: The labels.
@@ -109,10 +110,10 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.ensemble = ensemble
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
-        """Fit classifier and calibrator, and return the estimator itself.
+        """Fit the classifier and the calibrator.
 
-        If metadata routing is enabled, ``set_fit_request(sample_weight=True, groups=True)`` routes both through pipelines
-        and searches. The classifier receives weights if it requests them itself.
+        If metadata routing is enabled, ``set_fit_request(sample_weight=True, groups=True)`` routes both arguments
+        through pipelines and searches. The classifier receives the weights only if it requests them.
 
         Args:
             X: (n, d) features, or (n, K) logits with ``estimator="logits"``.
@@ -120,6 +121,9 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             sample_weight: (n,) weights ≥ 0, for the calibrator and, if it accepts them, the classifier.
             groups: (n,) names or numbers of clusters that must not be split across folds; ``cv`` must then be a number or a
                 group splitter.
+
+        Returns:
+            The estimator itself.
 
         Raises:
             InputError: If y has fewer than two classes, shapes do not match, or ``cv`` does not suit the data.
@@ -164,7 +168,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return self.estimators_[0] if self.estimators_ else None
 
     def predict_proba(self, X: Any) -> Array:
-        """Return calibrated probabilities (n, K); columns are in the order of ``classes_``."""
+        """Return the calibrated probabilities (n, K), with columns in the order of ``classes_``."""
         return np.asarray(torch.softmax(self._calibrated(X), dim=1).numpy())
 
     def predict_log_proba(self, X: Any) -> Array:
@@ -181,7 +185,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def predict(self, X: Any) -> Array:
         """Return the most probable class (n,)."""
-        columns = self._calibrated(X).argmax(dim=1).numpy()  # raises before fit, when there are no classes
+        columns = self._calibrated(X).argmax(dim=1).numpy()  # first, because it raises if the estimator is not fitted
         return np.asarray(self.classes_[columns])
 
     def _calibrated(self, X: Any) -> torch.Tensor:
@@ -190,7 +194,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             if not self.estimators_:
                 logits = validate_data(self, X, dtype="numeric", reset=False)
                 return self.calibrator_(torch.from_numpy(logits).double())
-            # the mean of the members' calibrated probabilities, in log space
+            # the mean of the members' calibrated probabilities, computed from logarithms
             parts = [torch.log_softmax(self.calibrator_(_logits_of(model, X)), dim=1) for model in self.estimators_]
             return parts[0] if len(parts) == 1 else torch.logsumexp(torch.stack(parts), dim=0) - math.log(len(parts))
 
@@ -204,7 +208,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return torch.from_numpy(X).double()
 
     def _prefit(self, X: Any) -> torch.Tensor:
-        """Return the logits of the classifier, which is already fitted."""
+        """Return the logits of the classifier that was fitted before."""
         if self.cv != "prefit":
             raise InputError("cv as a number, a splitter or 'prefit'", f"{self.cv!r}", "choose one of these")
         check_is_fitted(self.estimator)
@@ -216,7 +220,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     def _cross_fit(
         self, X: Any, y: Array, weight: Array | None, groups: torch.Tensor | None
     ) -> tuple[torch.Tensor, Array]:
-        """Return out-of-fold logits and the row numbers they belong to; a splitter may predict a row never or repeatedly."""
+        """Return out-of-fold logits and their row numbers; with some splitters a row occurs never or repeatedly."""
         estimator = LogisticRegression() if self.estimator is None else self.estimator
         if not is_classifier(estimator):
             raise InputError(
@@ -240,9 +244,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 return clone(estimator).fit(part, codes[rows], **beside)
 
         folds = 5 if self.cv is None else self.cv  # as in scikit-learn
-        if isinstance(
-            folds, Integral
-        ):  # every fold must hold every class, because the calibrator needs a column for each
+        if isinstance(folds, Integral):  # the calibrator needs a column for every class, so every fold must contain all
             folds = min(int(folds), max(2, int(np.bincount(codes).min())))
             folds = folds if groups is None else StratifiedGroupKFold(folds)
         logits, predicted, models = [], [], []
@@ -271,7 +273,7 @@ def calibrator_of(given: Calibrator | str) -> Calibrator:
     """Return ``given`` if it is a calibrator, or a new calibrator if it is the name of one.
 
     Raises:
-        InputError: If it is neither.
+        InputError: If ``given`` is neither.
     """
     if isinstance(given, Calibrator):
         return given
@@ -281,7 +283,7 @@ def calibrator_of(given: Calibrator | str) -> Calibrator:
 
 
 def _weight_argument(estimator: Any) -> str:
-    """Return the name of the argument through which ``fit`` of the classifier accepts weights; empty if there is none.
+    """Return the name of the argument with which the classifier's ``fit`` accepts weights; "" if there is none.
 
     With metadata routing, the classifier or a part of it must request weights. Without it, a pipeline's weights carry the prefix of
     the pipeline's last step.
@@ -298,7 +300,7 @@ def _weight_argument(estimator: Any) -> str:
 
 
 def _last_step(model: Any) -> Any:
-    """Return the classifier whose scores ``model`` returns, fitted if ``model`` is: that of a pipeline, a search and the like."""
+    """Return the classifier inside ``model`` (a pipeline, a search or the like) whose scores ``model`` returns."""
     if isinstance(model, Pipeline):
         return _last_step(model.steps[-1][1])
     if isinstance(model, DELEGATES):
@@ -308,9 +310,10 @@ def _last_step(model: Any) -> Any:
 
 
 def _logits_of(model: Any, X: Any) -> torch.Tensor:
-    """Return logits (n, K) in float64: the decision function of a linear or boosted model, else log probabilities."""
+    """Return float64 logits (n, K): the decision function if it has one score per class, else log-probabilities."""
     last = _last_step(model)
-    # with three classes the three columns of "ovo" are pairs of classes, not classes; stacks and bags return those of their parts
+    # with three classes, the three columns of "ovo" belong to pairs of classes; stacks and bags return those of their
+    # parts
     parts = map(_last_step, (last, getattr(last, "final_estimator_", None), getattr(last, "estimator_", None)))
     shapes = [getattr(part, "decision_function_shape", None) for part in parts]
     of_pairs = "ovo" in shapes and len(model.classes_) > 2
@@ -328,7 +331,7 @@ def _logits_of(model: Any, X: Any) -> torch.Tensor:
     with np.errstate(divide="ignore"):
         probs = np.asarray(model.predict_proba(X), dtype=np.float64)
         if isinstance(last, VOTERS):
-            # treat them as frequencies of ten votes, and add one vote that is divided among all classes
+            # treat these as frequencies of ten votes, and add one vote that is divided among all classes
             probs = (VOTES * probs + 1 / probs.shape[1]) / (VOTES + 1)
         logs = np.log(probs)
     return torch.from_numpy(np.maximum(logs, _LOWEST))

@@ -21,16 +21,17 @@ __all__ = ["StreamedMetric"]
 
 
 class StreamedMetric(TorchMetric):  # type: ignore[misc]
-    """A Calibrant metric updated batch by batch, for a ``MetricCollection``, Lightning or DDP.
+    """A Calibrant metric that is updated batch by batch, for use in a ``MetricCollection``, Lightning or DDP.
 
-    A metric that can be computed from sums (``metrics.SumMetric``) keeps only these sums; any other keeps logits and labels.
-    The value is that of the whole data set, however it is batched, and not a mean of batch values.
+    A metric that can be computed from sums (``metrics.SumMetric``) keeps only these sums; any other metric keeps logits
+    and labels. The value is that of the whole data set, however it is divided into batches, and not a mean over
+    batches.
 
     Args:
-        metric: A metric of ``calibrant.metrics``.
+        metric: A metric from ``calibrant.metrics``.
         binary: Whether each logit is the input of a sigmoid, with labels 0 or 1 of the same shape: one label or several
             labels per row, which are evaluated together.
-        ignore_index: Positions with this label are left out; None leaves out none.
+        ignore_index: Positions with this label are left out; None keeps all positions.
         **arguments: Passed to ``torchmetrics.Metric`` (``sync_on_compute``, ``dist_sync_on_step`` …).
 
     Examples:
@@ -52,17 +53,17 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
         self, metric: Metric, *, binary: bool = False, ignore_index: int | None = None, **arguments: Any
     ) -> None:
         if not isinstance(metric, Metric):
-            raise InputError("metric as an object of calibrant.metrics", repr(metric), "pass an object such as ECE()")
+            raise InputError("a metric from calibrant.metrics", repr(metric), "pass an object such as ECE()")
         super().__init__(**arguments)
         self.metric: Any = metric
         self.binary, self.ignore_index = binary, ignore_index
         # torchmetrics declares it on the class; here it depends on the object
         object.__setattr__(self, "higher_is_better", metric.better == "higher")
         self._template = state_template(metric)
-        # the tensors of the state of all batches so far, or logits and labels of each
+        # the tensors of the summed state, or the logits and labels of each batch
         self.add_state("parts", default=[], dist_reduce_fx=None)
-        # An empty state whose name depends on the configuration: a MetricCollection would otherwise let two metrics share their
-        # states for ever if these are equal after the first batch, as those of all rows and of the correct ones can be.
+        # An empty state whose name depends on the configuration. Otherwise, a MetricCollection would let two metrics
+        # share their states from then on if these are equal after the first batch, which can happen by chance.
         key = zlib.crc32(repr((metric, binary, ignore_index)).encode())
         self.add_state(f"configuration_{key:08x}", default=[], dist_reduce_fx=None)
 
@@ -70,11 +71,11 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
         """Add a batch.
 
         Args:
-            logits: (N, K, …), not probabilities; any shape with ``binary``.
-            labels: (N, …) class indices; with ``binary``, 0 or 1, of the logits' shape.
+            logits: Logits (N, K, …), not probabilities; with ``binary``, logits of any shape.
+            labels: Class indices (N, …); with ``binary``, labels 0 or 1 with the shape of ``logits``.
 
         Raises:
-            InputError: If shapes or labels do not match.
+            InputError: If shapes do not match or labels are invalid.
         """
         rows = as_predictions(logits, labels, binary=self.binary, ignore_index=self.ignore_index)
         if rows is None:
@@ -85,7 +86,11 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
             self.parts = _tensors_of(self._total([*self.parts, *_tensors_of(self.metric.state(rows))]))
 
     def compute(self) -> Tensor:
-        """Return the metric's value on all rows added, as a float64 scalar (float32 on the device mps)."""
+        """Return the metric over all rows added so far, as a float64 scalar (float32 on the device ``mps``).
+
+        Raises:
+            InputError: If no rows were added.
+        """
         if not self.parts:
             raise InputError("at least one row before compute", "none", "call update first")
         if self._template is None:
@@ -121,7 +126,7 @@ def _tensors_of(state: Any) -> list[Tensor]:
 
 
 def _rebuild_state(template: Any, tensors: Iterator[Tensor]) -> Any:
-    """Return a state of the same form as ``template`` that holds ``tensors``."""
+    """Return a state with the structure of ``template`` and the values of ``tensors``."""
     if isinstance(template, Tensor):
         return next(tensors).cpu()
     if is_dataclass(template) and not isinstance(template, type):

@@ -1,4 +1,4 @@
-"""Adapters for the Hugging Face ``Trainer``: losses, their state in checkpoints, and metrics at each evaluation."""
+"""Adapters for the Hugging Face ``Trainer``: losses, their state in checkpoints, and metrics in each evaluation."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,16 +30,17 @@ SHIFTED = "for a causal language model, set shift=True if the labels are its inp
 def loss_for_trainer(loss: Loss | BinaryLoss, *, shift: bool | None = None) -> Callable[..., Tensor]:
     """Return a function for ``Trainer(compute_loss_func=…)`` that applies ``loss`` to the model's logits.
 
-    Under gradient accumulation the trainer passes the number N of labels in all accumulated batches, without those that are −100.
-    A mean loss is then the sum of its terms divided by N (with class weights Σ w ℓ / N), so that labels in batches of different
-    sizes have equal weight. If all labels of a batch are ignored, its loss and gradient are 0.
+    With gradient accumulation, the trainer passes the number N of labels in all accumulated batches, not counting
+    labels −100. A mean loss is then the sum of its terms divided by N (with class weights, Σ w ℓ / N), so that labels
+    in batches of different sizes have equal weight. If all labels of a batch are ignored, its loss and gradient are 0.
 
     Args:
-        loss: A loss of ``calibrant.losses`` with reduction "mean" or "sum" that ignores the label −100, as the trainer does. It
-            has one label per row, or is a ``BinaryLoss`` with one logit or several labels per row, which may be −100 if missing.
+        loss: A loss from ``calibrant.losses`` with the reduction "mean" or "sum" that ignores the label −100, as the
+            trainer does. It has one label per row, or is a ``BinaryLoss`` with one logit or several labels per row;
+            these may be −100 if missing.
         shift: Whether the logits at a position predict the label at the next position, as in causal language models whose
-            labels are the input tokens. None means False, but raises an error for the outputs of a causal model; pass False
-            if your labels are already the next tokens.
+            labels are the input tokens. None means False, but raises an error for the outputs of a causal model. Pass
+            False if your labels are already the next tokens.
 
     Returns:
         A function (outputs, labels, num_items_in_batch) → scalar loss.
@@ -55,7 +56,7 @@ def loss_for_trainer(loss: Loss | BinaryLoss, *, shift: bool | None = None) -> C
         tensor(0.0563)
     """
     if not isinstance(loss, Loss | BinaryLoss) or loss.reduction == "none":
-        raise InputError("loss must be a loss of calibrant.losses with the reduction 'mean' or 'sum'")
+        raise InputError("loss must be a loss from calibrant.losses with the reduction 'mean' or 'sum'")
     if isinstance(loss, Loss) and loss.ignore_index != IGNORED:
         # the trainer would count the ignored labels
         raise InputError(f"loss must have ignore_index={IGNORED}, the label that the trainer ignores")
@@ -105,17 +106,22 @@ def compute_metrics_with(
 ) -> Callable[..., dict[str, float]]:
     """Return a function for ``Trainer(compute_metrics=…)`` that computes metrics, a fitted temperature and the refinement.
 
-    The refinement is the log-loss at the fitted temperature. With ``TrainingArguments(batch_eval_metrics=True)`` the figures are
-    computed from sums over the batches, so no logits are kept.
+    The refinement is the log-loss at the fitted temperature. With ``TrainingArguments(batch_eval_metrics=True)``, the
+    values are computed from sums over the batches, so no logits are kept.
 
     Args:
-        metrics: The metrics; None is accuracy, NLL, Brier and ECE. Several metrics of one class are named by their configuration.
-        shift: As in ``loss_for_trainer``. If the trainer passes the inputs, labels that are equal to them raise an error.
+        metrics: The metrics; None uses accuracy, NLL, Brier score and ECE. Several metrics of one class are named by
+            their configuration.
+        shift: As in ``loss_for_trainer``. With None, an error is raised if the trainer passes inputs that equal the
+            labels.
         binary: Whether each logit is the input of a sigmoid, with labels 0 or 1 of the same shape: one label or several
             labels per row, which are evaluated together.
 
     Returns:
-        A function (evaluation, compute_result) → figures by name.
+        A function (evaluation, compute_result) → dict of values by name.
+
+    Raises:
+        InputError: If ``metrics`` contains something other than metrics.
 
     Examples:
         >>> from types import SimpleNamespace
@@ -167,7 +173,7 @@ class CalibrationCallback(TrainerCallback):  # type: ignore[misc]
     Args:
         loss: The loss passed to ``loss_for_trainer``.
         predict: A function without arguments that returns validation ``Predictions``, for adaptive losses; called once
-            per epoch. None for other losses.
+            per epoch. Pass None for other losses.
 
     Raises:
         InputError: If ``predict`` is given for a loss that does not adapt.
@@ -197,7 +203,7 @@ class CalibrationCallback(TrainerCallback):  # type: ignore[misc]
             self.loss.update(self.predict())  # type: ignore[operator]
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Raise if training ends without an update of an adaptive loss.
+        """Check that an adaptive loss was updated during training.
 
         Raises:
             InputError: If there were training steps, but neither this callback nor other code has updated the loss.

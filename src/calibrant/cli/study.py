@@ -226,7 +226,7 @@ def show(
 @click.argument("paper", default="")
 @options.as_json
 def claims(paper: str, as_json: bool) -> None:
-    """Count the verdicts on the papers' claims, from the folder papers/ of Calibrant's repository.
+    """Count the verdicts on the papers' claims that the papers/ folder of Calibrant's repository records.
 
     PAPER is a part of a paper's name, or the number of a claim. The matching claims are printed one by one.
 

@@ -1,6 +1,7 @@
 """Predictions from language models.
 
-They come from log-probabilities of answer options, log-probabilities of free answers, or confidences stated in words.
+They are created from log-probabilities of answer options, from log-probabilities of free answers, or from stated
+confidences.
 """
 
 from calibrant.language.answers import parse_confidence, sequences, verbalized

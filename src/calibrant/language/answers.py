@@ -20,13 +20,13 @@ def sequences(
     """Return predictions of two classes, incorrect (0) and correct (1), from the log-probability of each answer.
 
     The probability of class 1 is the exponential of the mean, or of the sum, of the log-probabilities of the answer's tokens.
-    Neither is calibrated, so fit a calibrator on labelled answers; ``FeatureScaling`` uses the features ``log_prob_mean``,
-    ``log_prob_sum`` and ``length``. ``one_vs_rest(1)`` returns pairs (probability of being correct, correct) for metrics,
-    intervals and ``operate.abstain``.
+    Neither is calibrated, so fit a calibrator on labelled answers; ``FeatureScaling`` can use the features
+    ``log_prob_mean``, ``log_prob_sum`` and ``length``. The method ``one_vs_rest(1)`` returns pairs (probability of
+    being correct, correct) for metrics, intervals and ``operate.abstain``.
 
     Args:
-        log_probs: (N,) the sum of the log-probabilities of each answer's tokens, ≤ 0, in nats.
-        lengths: (N,) number of tokens of each answer, ≥ 1.
+        log_probs: (N,) sums of the log-probabilities of each answer's tokens, ≤ 0, in nats.
+        lengths: (N,) numbers of tokens in each answer, ≥ 1.
         labels: (N,) whether each answer is correct, or None.
         score: Whether the probability is computed from the "mean" or the "sum".
 
@@ -78,15 +78,16 @@ _SIGNS = re.compile(r"[*_`\"']")
 
 
 def parse_confidence(text: str, *, scale: int | None = None) -> float:
-    """Return the confidence in [0, 1] stated in a text; texts in any other form are refused.
+    """Return the confidence in [0, 1] that a text states; texts in unclear forms are refused.
 
-    The text may state "Confidence: 85 %", "confidence = 0.85", "Confidence: 8/10" or "confidence is 8 out of 10" once at any
-    place, or consist only of a number: "85%", "0.85", "8/10". A number without a unit must have a decimal point and lie in
-    [0, 1], unless ``scale`` is given. Ranges, words ("high"), "about" and two different numbers are refused.
+    The text may contain a statement such as "Confidence: 85 %", "confidence = 0.85", "Confidence: 8/10" or "confidence
+    is 8 out of 10" in any place, or consist only of a number: "85%", "0.85", "8/10". A number without a unit must have
+    a decimal point and lie in [0, 1], unless ``scale`` is given. Ranges, words ("high"), "about" and two different
+    numbers are refused.
 
     Args:
         text: The model's answer.
-        scale: What a whole number without a unit is out of, ≥ 2, for example 100; None refuses such numbers.
+        scale: The largest possible value of whole numbers without a unit, ≥ 2, such as 100; None refuses such numbers.
 
     Returns:
         The confidence in [0, 1].

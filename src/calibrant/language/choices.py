@@ -11,7 +11,7 @@ from calibrant._core.warn import warn_user
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError, UsageWarning
 
-_LEAST = 1e-7  # probability of all other tokens, if the returned ones, rounded to float32, sum to 1
+_LEAST = 1e-7  # probability of all other tokens if the returned probabilities, rounded to float32, sum to 1
 _WHOLE = 1.01  # largest accepted sum of probabilities: servers round log-probabilities, some to two digits
 
 Spellings = dict[str, tuple[str, ...]]
@@ -34,14 +34,15 @@ def choices(
     Args:
         scores: Natural log-probabilities of the answer's first token: N mappings token → log-probability of the most probable
             tokens, as servers return them (``top_logprobs``), or an array (N, K) with one column per option.
-        options: The K names in order, ("A", "B"), or a dict from each name to the spellings of its first token,
-            {"positive": ["positive", "pos"]}.
-        labels: (N,) true options by name or by number, or None.
+        options: The K names in order, such as ("A", "B"), or a dict from each name to the spellings of its first token,
+            such as {"positive": ["positive", "pos"]}.
+        labels: (N,) true options, by name or number; or None.
         sampled: (N,) tokens that were sampled, if ``scores`` contain them as well as the most probable ones. Servers return the
             sampled token however improbable it is, so its probability bounds no other token's.
         missing: What to do if an option is not among the top tokens. "refuse" raises an error. "bound" uses the option's largest
             possible probability: the lowest returned probability, or 1 minus the sum of all returned ones if that is smaller.
-            "drop" leaves the row out and warns how many were left out. A row without any option is refused or dropped.
+            "drop" leaves the row out and warns about the number of such rows. A row without any option is refused or
+            dropped.
 
     Returns:
         Predictions of K classes for the rows kept.
@@ -141,7 +142,10 @@ def _option_numbers(labels: Any, names: tuple[str, ...], *, rows: int) -> torch.
 def _option_masses(
     top: Mapping[str, float], spellings: Spellings, row: int, sampled: str | None, missing: str
 ) -> tuple[list[float], float, int] | None:
-    """Return the options' log-probabilities, the other tokens' probability and the number of bounded options; None drops the row."""
+    """Return the options' log-probabilities, the probability of other tokens, and the number of bounded options.
+
+    The result is None if the row is to be dropped.
+    """
     # tokens that differ only in white space are the same spelling, so their probabilities add
     mass_of_text: dict[str, float] = {}
     for token, value in top.items():
@@ -158,7 +162,8 @@ def _option_masses(
     if lost and missing == "refuse":
         remedy = 'ask for more top_logprobs, or use its largest possible probability with missing="bound"'
         raise InputError(f"row {row} has no {lost[0]!r} among its top tokens; {remedy}")
-    # an option that was not returned is at most as probable as the least probable token returned, and as all that is left of 1
+    # an option that was not returned is at most as probable as the least probable returned token, and as the rest up to
+    # 1
     returned = [value for token, value in top.items() if token != sampled] or list(top.values())
     rest = 1 - math.fsum(map(math.exp, top.values()))
     largest = min(math.exp(min(returned)), max(rest, _LEAST))

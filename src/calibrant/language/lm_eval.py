@@ -33,6 +33,7 @@ def read_lm_eval(
 
     Raises:
         FileFormatError: If a line is not such a sample; the error names the line.
+        InputError: If ``normalize`` is not one of these words.
 
     Examples:
         >>> import json
@@ -56,13 +57,13 @@ def read_lm_eval(
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise FileFormatError(f"{file}: cannot be read as UTF-8 text ({error})") from error
+        raise FileFormatError(f"{file} cannot be read as UTF-8 text ({error})") from error
     samples = [_sample(line, f"{file}, line {n}") for n, line in enumerate(text.splitlines(), start=1) if line.strip()]
     if not samples:
-        raise FileFormatError(f"{file}: holds no samples; run lm_eval with --log_samples")
+        raise FileFormatError(f"{file} holds no samples; run lm_eval with --log_samples")
     ids = [str(line["doc_id"]) for line, _, _ in samples]
     if len(set(ids)) < len(ids):
-        raise FileFormatError(f"{file}: holds a doc_id twice; keep the lines of one filter")
+        raise FileFormatError(f"{file} holds a doc_id twice; keep only the lines of one filter")
     as_index = _targets_are_indices(samples)
     logits = torch.full((len(samples), max(len(texts) for _, texts, _ in samples)), -math.inf, dtype=torch.float64)
     labels = []
