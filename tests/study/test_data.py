@@ -296,7 +296,10 @@ def test_the_network_kept_predicts_them_and_a_store_keeps_them(tmp_path: Path) -
             {"name": "digits", "ood": [{"name": "pure-noise", "sd": 1}]},
             "ood set 'pure-noise': expected a key of PureNoise, got 'sd'; it has mean, deviation",
         ),
-        ({"name": "digits", "ood": ["pure-noise"] * 2}, "expected each of the ood sets once, got 'pure-noise' twice"),
+        (
+            {"name": "digits", "ood": ["pure-noise"] * 2},
+            "expected the ood sets without repetition, got 'pure-noise' twice",
+        ),
         (
             {"name": "sst", "folder": ".", "ood": ["pure-noise"]},
             r"expected ood sets of none \(text\), got 'pure-noise'",

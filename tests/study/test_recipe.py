@@ -108,13 +108,13 @@ BROKEN = [
     ("epochs = 3", "epoch = 3", "training of 'CE': expected a key of Training, got 'epoch'; did you mean epochs?"),
     ("batch = 10", 'batch = "10"', "training of 'CE': expected batch to be a valid integer, got '10'"),
     ("training = { lr = 0.5 }", 'training = { plain = ["x"] }', "training of 'F': expected a rate for each prefix in plain"),
-    ("seeds = [0, 1]", "seeds = []", "expected at least one training, got none"),
-    ("seeds = [0, 1]", "seeds = [0, 0]", "expected each of seeds once, got 0 twice"),
+    ("seeds = [0, 1]", "seeds = []", "expected at least one training run, got none"),
+    ("seeds = [0, 1]", "seeds = [0, 0]", "expected seeds without repetition, got 0 twice"),
     ("seeds = [0, 1]", "seeds = [-1]", r"expected seeds\[0\] to be greater than or equal to 0, got -1"),
     ("seeds = [0, 1]", 'columns = ["all"]\nseeds = [0]', r"expected columns\[0\] to be 'main', .*got 'all'"),
-    ('label = "F"', 'label = "CE"', "expected each of objectives once, got 'CE' twice"),
+    ('label = "F"', 'label = "CE"', "expected objectives without repetition, got 'CE' twice"),
     ('label = "F"\n', "", r"expected objectives\[1\].label, got none"),
-    ("folds = 2", 'folds = "2"', "expected a study's tables as the presets have them"),
+    ("folds = 2", 'folds = "2"', "expected a study whose tables are like those of the presets"),
     ("data = {", "scales = { tiny = {} }\ndata = {", "expected scales to be one of .* got 'tiny'"),
     ("training = { lr = 0.5 }\n", CLAIM, "expected an objective .* got 'G'"),
     ("training = { lr = 0.5 }\n", FIGURE, r"expected figures\[0\].kind to be 'trajectory'.*got 'pie'"),
@@ -138,7 +138,7 @@ def test_files_that_are_no_studies_are_refused(tmp_path: Path) -> None:
     for text in ("name = ", "x = " + "[" * 5000 + "]" * 5000):
         with pytest.raises(FileFormatError, match=r"expected a TOML file, got .*study\.toml"):
             load_study(write(tmp_path, text))
-    with pytest.raises(InputError, match=r"expected a study of .*digits"):
+    with pytest.raises(InputError, match=r"expected a study among .*digits"):
         load_study("digit")
 
 

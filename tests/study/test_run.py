@@ -147,7 +147,7 @@ def test_processes_that_die_again_and_again_end_the_study(
     study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "ProcessPoolExecutor", Dead)
-    with pytest.raises(FitError, match="expected 2 trainings at a time to finish, got 3 deaths of their processes"):
+    with pytest.raises(FitError, match="expected 2 training runs at a time to finish, got 3 deaths of their processes"):
         list(run_study(study, Store(tmp_path / "runs"), workers=2, accelerator="cpu"))
 
 
@@ -170,7 +170,9 @@ def test_one_training_that_does_not_fit_in_memory_is_a_sentence(
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
     monkeypatch.setattr(MLP, "forward", forward)
-    said = "expected a training of batch 20 to fit in the memory of its device, .*run fewer workers at a time"
+    said = (
+        "expected a training run with batch size 20 to fit in the memory of its device, .*run fewer workers at a time"
+    )
     with pytest.raises(FitError, match=said):
         run(study, Store(tmp_path / "runs"))
 

@@ -1,6 +1,6 @@
-"""Studies describe the papers' experiments as recipes, which can be run on one or several machines, and resumed.
+"""Studies describe the papers' experiments as recipes that can be run on one or several machines, and resumed.
 
-Each training stores its predictions and measurements over the epochs; every table and figure is computed from them.
+Each training run stores its predictions and its measurements over the epochs. Every table and figure is computed from these.
 """
 
 from calibrant.study.load import load_study, presets

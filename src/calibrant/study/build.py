@@ -1,6 +1,6 @@
-"""Builds losses, networks and optimisers from a recipe, and checks a study by building once everything that it names.
+"""Builds losses, networks and optimisers from a recipe, and checks a study by building everything that it names once.
 
-Recipes are trusted like code: they may name any importable class.
+Recipes are trusted like code, because they may name any importable class.
 """
 
 import inspect
@@ -30,8 +30,15 @@ def make_loss(table: Mapping[str, Any], *, reduction: str = "mean") -> nn.Module
     """Return the loss that ``{"type": name, argument: value …}`` describes.
 
     Args:
-        table: A class of ``calibrant.losses`` or ``"module:Class"``, and its arguments; nested tables are resolved as well.
-        reduction: Default of the table's ``reduction``.
+        table: The name of a class in ``calibrant.losses`` or ``"module:Class"``, and its arguments. Nested tables are
+            resolved as well.
+        reduction: The ``reduction`` to use if the table has none.
+
+    Returns:
+        The loss.
+
+    Raises:
+        InputError: If there is no such class, or it does not accept the arguments.
 
     Examples:
         >>> make_loss({"type": "FocalLoss", "gamma": 3.0})
@@ -45,22 +52,28 @@ def make_model(table: Mapping[str, Any], *, sizes: Mapping[str, Any]) -> nn.Modu
     """Return the network that ``{"type": name, argument: value …}`` describes.
 
     Args:
-        table: A class of ``study.models`` or ``"module:Class"``, and its arguments.
-        sizes: Sizes of the data (``classes``, ``inputs`` …); a network receives those that its constructor accepts.
+        table: The name of a class in ``study.models`` or ``"module:Class"``, and its arguments.
+        sizes: Sizes of the data (``classes``, ``inputs`` …). The network receives the sizes that its constructor accepts.
+
+    Returns:
+        The network.
+
+    Raises:
+        InputError: If there is no such class, or it does not accept the arguments.
 
     Examples:
         >>> make_model({"type": "MLP", "hidden": []}, sizes={"classes": 2, "inputs": 3}).classifier
         Linear(in_features=3, out_features=2, bias=True)
     """
     asked = inspect.signature(find_class(table.get("type"), families=[models], importable=True)).parameters
-    # a size that the recipe sets itself wins over that of the data
+    # a size that the recipe sets itself overrides the size of the data
     own = {name: size for name, size in sizes.items() if name in asked}
     made: nn.Module = build({**own, **table}, families=[models], importable=True)
     return made
 
 
 def make_optimizers(model: nn.Module, plan: Training) -> list[torch.optim.Optimizer]:
-    """Return the optimisers of ``plan``: the main one, with a group per entry of ``plan.rates``, and SGD for ``plan.plain``."""
+    """Return the optimisers of ``plan``: the main one, with a parameter group per entry of ``plan.rates``, and SGD for ``plan.plain``."""
     groups: list[dict[str, Any]] = []
     plain: list[dict[str, Any]] = []
     for prefix, rate in plan.rates.items():
@@ -80,16 +93,16 @@ def make_optimizers(model: nn.Module, plan: Training) -> list[torch.optim.Optimi
 
 
 def check_study(study: Study) -> None:
-    """Raise if a data set, a network, a loss or an optimiser of a study cannot be built.
+    """Raise an error if a data set, a network, a loss or an optimiser of a study cannot be built.
 
-    Options of data sets are checked, networks are built on the meta device, and every loss is called on four rows. No
-    data file is read.
+    The options of data sets are checked, networks are built on the meta device, and every loss is called on four rows. No
+    data files are read.
 
     Args:
         study: The study to check.
 
     Raises:
-        CalibrantError: If something cannot be built; the error states the setting or objective and the remedy.
+        CalibrantError: If something cannot be built. The message names the setting or objective, and the remedy.
 
     Examples:
         >>> from calibrant.study import load_study
@@ -103,7 +116,7 @@ def check_study(study: Study) -> None:
             (_check_network, f"setting {cell.setting!r}", network),
             (_check_loss, f"objective {cell.objective!r}", (recipe.loss, plan.reduction)),
         ):
-            # trainings with the same network or loss are checked once
+            # training runs with the same network or loss are checked once
             if (key := f"{check.__name__} {parts}") not in done:
                 done.add(key)
                 with naming(place):
@@ -111,7 +124,10 @@ def check_study(study: Study) -> None:
 
 
 def check_file(file: StudyFile, chosen: Study) -> None:
-    """Check a study that was read from ``file``, and its other scales if it is the user's own; errors name the file."""
+    """Check a study that was read from ``file``; if it is the user's own file, also check its other scales.
+
+    Error messages name the user's file.
+    """
     own = file.name.endswith(".toml")
     with naming(file.name if own else ""):
         for study in (chosen, *(file.study(scale) for scale in file.scales if own)):
@@ -119,7 +135,7 @@ def check_file(file: StudyFile, chosen: Study) -> None:
 
 
 def check_folders(cells: Iterable[Cell]) -> None:
-    """Raise ``FileFormatError`` for the first folder of data that does not exist, before a training begins."""
+    """Raise ``FileFormatError`` for the first data folder that does not exist, before a training run begins."""
     for place, setting in missing_folders(cells):
         wanted, got = f"the data of setting {setting!r}", f"no such folder: {place}"
         raise FileFormatError(
@@ -137,18 +153,18 @@ def _check_network(recipe: Recipe) -> None:
     """Construct the data set, and build the network on the meta device with its optimisers."""
     made, model = data_set(recipe.data)[0], recipe.model
     if model.get("weights") is not None or not (sizes := made.sizes()):
-        # weights are not loaded, which could require a download or take long
+        # weights are not loaded, because that could require a download or take long
         find_class(model.get("type"), families=[models], importable=True)
         return
     with torch.device("meta"):
         network = make_model(model, sizes=sizes)
-    with error_boundary("training that the optimizer accepts", "an error", "correct it", kind=InputError):
+    with error_boundary("training options that the optimizer accepts", "an error", "correct them", kind=InputError):
         make_optimizers(network, recipe.training)
     batch = made.sample()
     if batch is None or model["type"] not in models.__all__:  # others may not run on the meta device
         return
     wanted = f"logits (N, {sizes['classes']}) from {model['type']!r} for samples of shape {tuple(batch.shape[1:])}"
-    # torch raises many types for shapes that do not match
+    # PyTorch raises many types of errors for shapes that do not match
     with error_boundary(wanted, "an error", "choose another network", kind=InputError):
         logits = network(batch)
     if logits.shape != (len(batch), sizes["classes"]):
@@ -156,12 +172,12 @@ def _check_network(recipe: Recipe) -> None:
 
 
 def _check_loss(recipe: Recipe) -> None:
-    """Build the loss and call it on four rows, forward and backward."""
+    """Build the loss, and run it forward and backward on four rows."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UsageWarning)  # the training issues it
+        warnings.simplefilter("ignore", UsageWarning)  # the training run issues the warning
         loss = make_loss(recipe.loss, reduction=recipe.training.reduction)
     logits = torch.linspace(-1.0, 1.0, ROWS * CLASSES).reshape(ROWS, CLASSES).requires_grad_()
     # a user's own class may raise anything
-    wanted, got = "a loss of logits (N, K) and labels (N,)", f"an error of {recipe.loss.get('type')!r}"
+    wanted, got = "a loss that takes logits (N, K) and labels (N,)", f"an error from {recipe.loss.get('type')!r}"
     with error_boundary(wanted, got, "correct the class or its arguments", kind=InputError):
         loss(logits, torch.arange(ROWS)).backward()

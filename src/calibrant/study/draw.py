@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SIZE = (3.5, 2.9)  # inches of a panel
+SIZE = (3.5, 2.9)  # width and height of a panel in inches
 Width: TypeAlias = Literal["column", "page"] | None
-# width in inches and largest number of panels in a row, for a column and a page of two columns (IEEE; others are within 4 %)
+# width in inches and largest number of panels in a row, for one column and for a two-column page (IEEE; others are within 4 %)
 PUBLISHED = {"column": (3.5, 1), "page": (7.16, 3)}
-SHADES = ("#0b3c66", "#3f8fd0", "#b9d7f0", "#c2410c")  # early, later, last; orange for never
+SHADES = ("#0b3c66", "#3f8fd0", "#b9d7f0", "#c2410c")  # learned early, later, last; orange for never
 STYLES = {"": "solid", "solid": "solid", "dashed": (0, (4, 2)), "dotted": (0, (1, 1.2)), "points": "none"}
-# of what lines are compared with
+# style of the reference lines that curves are compared with
 THIN: dict[str, Any] = {"color": LIGHT.faint, "linewidth": 0.8, "linestyle": (0, (2, 3))}
 LEGEND: dict[str, Any] = {
     "frameon": False, "fontsize": 8, "labelcolor": LIGHT.ink, "handlelength": 2.2, "labelspacing": 0.35, "columnspacing": 1.2,
@@ -37,8 +37,8 @@ LEGEND_LINE = 0.16  # inches
 BAND = 0.15  # opacity
 TIGHT: dict[str, Any] = {"bbox_inches": "tight", "pad_inches": 0.1}
 SHORT_LABEL = 16  # labels of at most this many characters are placed in two columns below a panel
-LETTERS, CAPTION = 11, 18  # characters of a heading, and of a caption, per inch
-HALF_HEIGHT = math.sqrt(3) / 2  # of the simplex's triangle
+LETTERS, CAPTION = 11, 18  # characters per inch of a heading and of a caption
+HALF_HEIGHT = math.sqrt(3) / 2  # height of the simplex's triangle
 
 
 def draw_panel(panel: Panel, ax: "Axes") -> "Figure":
@@ -75,12 +75,12 @@ def draw_panel(panel: Panel, ax: "Axes") -> "Figure":
 
 
 def figure_of(drawing: Drawing, *, width: Width = None) -> "Figure":
-    """Return a new figure with all panels of ``drawing``, with one legend below if all panels share it.
+    """Return a new figure with all panels of ``drawing``, and one legend below them if they share the same entries.
 
     Args:
-        drawing: From ``study.figures.drawings`` or ``study.theory.FIGURES``.
-        width: "column" or "page" for the width of a journal's column or page, without a heading, which the caption replaces;
-            None for a screen.
+        drawing: A result of ``study.figures.drawings`` or of a function in ``study.theory.FIGURES``.
+        width: "column" or "page" for the width of a journal's column or page. Such a figure has no heading, because the
+            journal's caption replaces it. None is for a screen.
 
     Returns:
         The figure.
@@ -90,7 +90,7 @@ def figure_of(drawing: Drawing, *, width: Width = None) -> "Figure":
     columns = columns if width is None else min(count, PUBLISHED[width][1])
     across = SIZE[0] * columns if width is None else PUBLISHED[width][0]
     rows = math.ceil(count / columns)
-    # half an inch for the heading or the legend, .15 for each row's titles; a single panel is no taller than one of two
+    # half an inch for the heading or the legend, and .15 for each row's titles; a single panel is as tall as one of two
     height = min(across / columns, SIZE[0]) * SIZE[1] / SIZE[0] + 0.15
     figure = new_figure(width=across, height=height * rows + 0.5)
     axes = [figure.add_subplot(rows, columns, place + 1) for place in range(count)]
@@ -99,7 +99,7 @@ def figure_of(drawing: Drawing, *, width: Width = None) -> "Figure":
     legend = _legends(axes, figure, below=width is None)
     if width is None:
         figure.suptitle(textwrap.fill(drawing.title, round(LETTERS * across)), fontsize=11, color=LIGHT.ink)
-        # below the canvas: a tight bounding box includes it, and the panels keep their size
+        # placed below the canvas, where a tight bounding box includes it and the panels keep their size
         caption = textwrap.fill(drawing.caption, round(CAPTION * across))
         y = -0.02 - legend / figure.get_figheight()
         figure.text(0.02, y, caption, fontsize=7, color=LIGHT.faint, va="top")
@@ -107,12 +107,12 @@ def figure_of(drawing: Drawing, *, width: Width = None) -> "Figure":
 
 
 def write_figures(drawn: Sequence[Drawing], folder: Path, *, width: Width = None) -> list[Path]:
-    """Write each figure as SVG and PNG, or for publication as SVG and PDF, with reproducible bytes.
+    """Write each figure as SVG and PNG files, or for publication as SVG and PDF files, with reproducible bytes.
 
     Args:
-        drawn: From ``study.figures.drawings`` or ``study.theory.FIGURES``.
+        drawn: Results of ``study.figures.drawings`` or of functions in ``study.theory.FIGURES``.
         folder: The folder to write to; it is created if it does not exist.
-        width: As in ``figure_of``.
+        width: As in ``figure_of``. With "column" or "page", the files are SVG and PDF.
 
     Returns:
         The paths of the files.
@@ -134,10 +134,10 @@ def write_figures(drawn: Sequence[Drawing], folder: Path, *, width: Width = None
 
 
 def pictures_of(drawn: Sequence[Drawing]) -> list[tuple[str, str]]:
-    """Return the caption and the SVG as a data URL of each figure, for a report in one file.
+    """Return each figure's caption and its SVG as a data URL, for a report in a single file.
 
     Args:
-        drawn: From ``study.figures.drawings``.
+        drawn: The result of ``study.figures.drawings``.
     """
     return [(drawing.caption, data_address(svg_of(figure_of(drawing), **TIGHT))) for drawing in drawn]
 
@@ -147,7 +147,7 @@ def svg_of(figure: "Figure", **options: Any) -> str:
     import matplotlib as mpl
 
     text = io.StringIO()
-    with mpl.rc_context({"svg.hashsalt": "calibrant"}):  # else ids are random
+    with mpl.rc_context({"svg.hashsalt": "calibrant"}):  # without a salt, ids are random
         figure.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")), **options)
     shorter = partial(re.compile(r"(\.\d\d)\d+").sub, r"\1")
     svg = re.sub(r'(?<= )(?:d|x|y)="[^"]*"', lambda match: shorter(match[0]), text.getvalue())
@@ -155,6 +155,7 @@ def svg_of(figure: "Figure", **options: Any) -> str:
 
 
 def _draw_plot(plot: Plot, ax: "Axes") -> None:
+    """Draw the curves of ``plot``, its reference lines and its axes."""
     from matplotlib.ticker import MaxNLocator
 
     scale = 100 if plot.percent else 1
@@ -174,16 +175,17 @@ def _draw_plot(plot: Plot, ax: "Axes") -> None:
         ax.set_yticks([0.1, 0.2, 0.5, 1.0], labels=["0.1", "0.2", "0.5", "1"])
         ax.minorticks_off()
         return
-    # from 0, so that differences are not magnified by the axis; NaN is a training that failed
+    # the axis starts at 0, so that it does not magnify differences; NaN is a training run that failed
     values = [scale * float(y) for line in plot.lines for y in (*line.y, *line.high) if not math.isnan(y)]
     if values and min(values) >= 0 and max(values) > 0:
         ax.set_ylim(0, plot.top or 1.05 * max(values))
 
 
 def _draw_line(line: Line, place: int, ax: "Axes", *, scale: float, marked: bool) -> None:
+    """Draw one curve, the one at position ``place`` of its plot, with its band."""
     dash: object = DASHES[(place + place // len(COLOURS)) % len(DASHES)]
     every, shown = 1, marked or len(line.x) == 1
-    if line.group is not None:  # a few marks per line; else consecutive lines differ in more than hue
+    if line.group is not None:  # a few marks per line; otherwise consecutive lines differ in more than hue
         place, dash = line.group, STYLES[line.style]
         every, shown = 1 if line.style == "points" else max(1, len(line.x) // 6), True
     colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
@@ -195,7 +197,7 @@ def _draw_line(line: Line, place: int, ax: "Axes", *, scale: float, marked: bool
 
 
 def _draw_reliability(panel: Reliability, ax: "Axes") -> None:
-    """Draw the accuracy of each bin as a bar, darker the more samples it has, as in Wang et al. (2021, Figure 2)."""
+    """Draw the accuracy of each bin as a bar that is darker for more samples, as in Wang et al. (2021, Figure 2)."""
     from matplotlib import colormaps
 
     count, right = panel.table.count.numpy(), panel.table.sum_y.numpy()
@@ -208,8 +210,9 @@ def _draw_reliability(panel: Reliability, ax: "Axes") -> None:
 
 
 def _draw_bars(bars: Bars, ax: "Axes") -> None:
+    """Draw the histogram, with each group's bars on top of those of the groups before."""
     edges = np.asarray(bars.edges)
-    below = np.zeros(len(edges) - 1)  # each group stands on those before
+    below = np.zeros(len(edges) - 1)
     for (label, heights), colour in zip(bars.groups.items(), SHADES, strict=False):
         ax.bar(edges[:-1], heights, np.diff(edges), below, align="edge", color=colour, label=label, linewidth=0)
         below = below + np.asarray(heights)
@@ -230,7 +233,7 @@ def _draw_simplex(panel: Isolines | Arrows | Heat, ax: "Axes") -> None:
         levels = list(panel.levels.values())
         ax.tricontour(*_coordinates(panel.rows), panel.values, levels=levels, colors=COLOURS[:3], linewidths=1.4)
         for index, percentile in enumerate(panel.levels):
-            # labels outside the triangle: on the lines they would overlap
+            # labels are outside the triangle, because they would overlap on the lines
             ax.plot([0.8, 0.88], [0.75 - 0.09 * index] * 2, color=COLOURS[index], linewidth=1.4)
             ax.text(0.91, 0.75 - 0.09 * index, f"{percentile:g} %", va="center", fontsize=8, color=LIGHT.ink)
         ax.plot(*_coordinates(panel.minimum), "o", color=LIGHT.ink, markersize=4)
@@ -244,13 +247,14 @@ def _draw_simplex(panel: Isolines | Arrows | Heat, ax: "Axes") -> None:
 
 
 def _draw_heat(panel: Heat, ax: "Axes") -> None:
-    # a symmetric range: white is 0
+    """Draw the function's values as colours, with a colour bar."""
+    # a symmetric range, so that white is 0
     reach = float(panel.values.abs().max())
     levels = [reach * step / 8 for step in range(-8, 9)]
     filled = ax.tricontourf(*_coordinates(panel.rows), panel.values, levels=levels, cmap="RdBu_r")
     with warnings.catch_warnings():  # Matplotlib 3.10 cannot rasterise this artist, and warns
         warnings.simplefilter("ignore", UserWarning)
-        filled.set_rasterized(True)  # as vector paths the file would be ten times as large
+        filled.set_rasterized(True)  # with vector paths, the file would be ten times as large
     bar = cast("Figure", ax.figure).colorbar(filled, ax=ax, shrink=0.75)
     bar.set_ticks(levels[::4], labels=[f"{level:.2g}".replace("-", "−") for level in levels[::4]])
     bar.set_label(panel.value_label, fontsize=8, color=LIGHT.ink)
@@ -258,17 +262,23 @@ def _draw_heat(panel: Heat, ax: "Axes") -> None:
 
 
 def _coordinates(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the coordinates of points (…, 3) in the triangle."""
+    """Return the plane coordinates of points (…, 3) on the simplex."""
     return rows[..., 1] + rows[..., 2] / 2, rows[..., 2] * HALF_HEIGHT
 
 
 def _legends(axes: Sequence["Axes"], figure: "Figure", *, below: bool) -> float:
-    """Add one legend for all panels if they have the same entries, else one to each panel; return its height below the canvas.
+    """Add one legend for all panels if they have the same entries, otherwise one to each panel.
 
-    Set ``below`` if the figure is saved with a tight bounding box, which would move a legend placed inside the canvas.
+    Args:
+        axes: The axes of the panels.
+        figure: Their figure.
+        below: Whether the common legend is placed below the canvas, for figures that are saved with a tight bounding box.
+
+    Returns:
+        The height of the common legend below the canvas in inches, or 0.
     """
     entries = [ax.get_legend_handles_labels()[1] for ax in axes]
-    # a panel with fewer lines shows the first ones
+    # a panel with fewer lines may show only the first of the common entries
     common = max(entries, key=len)
     if len(axes) > 1 and common and all(found == common[: len(found)] for found in entries):
         handles, labels = axes[entries.index(common)].get_legend_handles_labels()

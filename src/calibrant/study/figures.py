@@ -1,4 +1,4 @@
-"""Computes the numbers of a study's figures from its stored runs; ``study.draw`` draws them."""
+"""Computes the numbers in a study's figures from its stored runs; ``study.draw`` draws the figures."""
 
 import math
 import re
@@ -28,7 +28,7 @@ from calibrant.study.panels import Bars, Drawing, Line, Panel, Plot, Reliability
 from calibrant.study.recipe import FigureSpec, Study
 from calibrant.study.tables import grouped
 
-Groups = Mapping[str, Sequence[Measured]]  # objective → its runs, one per seed, in the order of the study
+Groups = Mapping[str, Sequence[Measured]]  # maps each objective to its runs, one per seed, in the order of the study
 SPLITS = {"train": "training data", "validation": "validation data", "test": "test data"}
 NAMES = {
     "nll": "log-loss", "nll_correct": "log-loss where right", "nll_wrong": "log-loss where wrong",
@@ -44,25 +44,25 @@ FAMILIES = {
     "InverseFocalLoss": "inverse focal loss", "Training": "",
 }  # fmt: skip
 SYMBOLS = {"weight_decay": "weight decay", "smoothing": "smoothing", "strength": "coefficient", "gamma": "γ"}
-PLAIN = "CrossEntropyLoss"  # every family at 0
-SIZES = (25, 50, 100, 200, 400, 800, 1600, 3200, 6400)  # of subsets of the validation samples
-DRAWS = 5  # subsets of each size
+PLAIN = "CrossEntropyLoss"  # the loss that every family of losses is at strength 0
+SIZES = (25, 50, 100, 200, 400, 800, 1600, 3200, 6400)  # sizes of the subsets of validation samples
+DRAWS = 5  # number of subsets of each size
 GAMMAS = (-0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0, 2.0, 3.0, 5.0)
 BARS = 40
 ROC_POINTS = 200
 
 
 def drawings(study: Study, measured: Sequence[Measured]) -> list[Drawing]:
-    """Return the figures of a study, one for each setting with finished runs.
+    """Return the figures of a study, one of each kind for each setting with finished runs.
 
-    A figure that cannot be drawn is left out, with a warning that names it.
+    Figures that cannot be drawn are left out, with a warning that names them.
 
     Args:
         study: The study.
         measured: The result of ``collect``.
 
     Returns:
-        The figures in the order of the study.
+        The figures, in the order of the study.
     """
     places = list(dict.fromkeys(item.setting for item in measured))
     found = []
@@ -76,7 +76,7 @@ def drawings(study: Study, measured: Sequence[Measured]) -> list[Drawing]:
             except CalibrantError as error:
                 warn_user(f"the figure {spec.name!r} is left out: {error}", UserWarning)
                 continue
-            # a curve of one point shows nothing; the tables already show what has finished so far
+            # a curve with one point shows nothing, and the tables already show what has finished so far
             panels = [one for one in made if not isinstance(one, Plot) or max(len(line.x) for line in one.lines) > 1]
             if panels:
                 found.append(_drawing(spec, items, panels, place if len(settings) > 1 else ""))
@@ -105,7 +105,7 @@ def _drawing(spec: FigureSpec, items: Sequence[Measured], panels: Sequence[Panel
 
 
 def trajectory(spec: FigureSpec, groups: Groups) -> list[Plot]:
-    """Return a panel for each entry of ``spec.panels``, with a curve for each objective and entry of the trajectory."""
+    """Return a panel for each entry of ``spec.panels``, with a curve for each objective and each key of the trajectory."""
     panels = []
     for places in spec.panels:
         single, names = len(places) == 1, [place.rpartition(".")[2] for place in places]
@@ -126,7 +126,7 @@ def trajectory(spec: FigureSpec, groups: Groups) -> list[Plot]:
 
 
 def bins(spec: FigureSpec, groups: Groups) -> list[Plot]:
-    """Return a panel for each bin with confidence − accuracy on validation data, and a panel with AdaFocal's γ of the bins."""
+    """Return panels with confidence − accuracy on validation data for each bin, and a panel with AdaFocal's γ of the bins."""
     panels = []
     for index in spec.bins:
         lines = [curve(label, runs, f"validation.gaps_mass.{index}") for label, runs in groups.items()]
@@ -136,7 +136,7 @@ def bins(spec: FigureSpec, groups: Groups) -> list[Plot]:
         for label, runs in groups.items()
         for index in spec.bins
     ]
-    # separate colours, because the objectives' colours mean objectives in the other panels
+    # colours of their own, because the other panels use the first colours for objectives
     gammas = [replace(line, group=len(groups) + place) for place, line in enumerate(with_points(every))]
     if gammas:
         panels.append(Plot("γ of the bins", "epoch", "γ (below 0: inverse focal loss)", gammas, level=0.0))
@@ -144,7 +144,7 @@ def bins(spec: FigureSpec, groups: Groups) -> list[Plot]:
 
 
 def learned(spec: FigureSpec, groups: Groups) -> list[Plot]:
-    """Return the fraction of training samples that are classified correctly from an epoch to the end of training."""
+    """Return a panel with the fraction of training samples that stay correctly classified from each epoch to the end."""
     lines = []
     for label, runs in groups.items():
         epochs = [entry["epoch"] for entry in runs[0].runs[0].trajectory]
@@ -157,7 +157,7 @@ def learned(spec: FigureSpec, groups: Groups) -> list[Plot]:
 
 
 def reliability(spec: FigureSpec, groups: Groups) -> list[Reliability]:
-    """Return two diagrams for the first seed of each objective: uncalibrated, and at the T with the lowest validation ECE."""
+    """Return two reliability diagrams for each objective's first seed: uncalibrated, and at the T with the lowest validation ECE."""
     panels = []
     for label, runs in groups.items():
         first = runs[0]
@@ -170,7 +170,7 @@ def reliability(spec: FigureSpec, groups: Groups) -> list[Reliability]:
 
 
 def logits(spec: FigureSpec, groups: Groups) -> list[Bars]:
-    """Return histograms of the training samples' largest logits for the first seed, grouped by the epoch of learning them."""
+    """Return histograms of the training samples' largest logits for the first seed, grouped by when the samples were learned."""
     found = {}
     for label, runs in groups.items():
         folds = runs[0].runs
@@ -183,7 +183,7 @@ def logits(spec: FigureSpec, groups: Groups) -> list[Bars]:
             "wrong at the end": since == 0,
         }
         found[label] = torch.cat([run.max_logits for run in folds]).double(), parts
-    # a handful of outliers would leave most bars empty
+    # the range leaves out outliers, a handful of which would leave most bars empty
     low = min(float(torch.quantile(largest, 0.001)) for largest, _ in found.values())
     high = max(float(torch.quantile(largest, 0.999)) for largest, _ in found.values())
     edges = torch.linspace(low, high, BARS + 1, dtype=torch.float64)
@@ -191,13 +191,13 @@ def logits(spec: FigureSpec, groups: Groups) -> list[Bars]:
         label: {name: torch.histogram(largest[rows], bins=edges).hist for name, rows in parts.items()}
         for label, (largest, parts) in found.items()
     }
-    # one scale for all panels, so that their heights can be compared
+    # all panels have the same scale, so that their heights can be compared
     top = 1.05 * max(float(torch.stack([*parts.values()]).sum(dim=0).max()) for parts in counts.values())
     return [Bars(label, "largest logit", "training samples", edges, parts, top) for label, parts in counts.items()]
 
 
 def ood(spec: FigureSpec, groups: Groups) -> list[Plot]:
-    """Return the ROC curves of detecting each out-of-distribution set by entropy, with and without temperature."""
+    """Return panels with the ROC curves for detecting each out-of-distribution set by entropy, with and without temperature."""
     first = {label: runs[0] for label, runs in groups.items()}
     panels = []
     for name in dict.fromkeys(name for one in first.values() for name in one.runs[0].ood):
@@ -209,17 +209,21 @@ def ood(spec: FigureSpec, groups: Groups) -> list[Plot]:
 
 
 def _roc(label: str, measured: Measured, name: str, stage: str) -> Line:
+    """Return the ROC curve for detecting the out-of-distribution set ``name``, with its area in the label."""
     parts = [run.ood[name] for run in measured.runs]
     outside = calibrate_folds(parts, measured.calibrators(stage)) if stage else Predictions.cat(parts)
     curve = ood_roc(measured.after(stage), outside)
-    # a vector drawing of every threshold would weigh megabytes
+    # a vector drawing of every threshold would take megabytes
     steps = torch.linspace(0, len(curve.threshold) - 1, min(ROC_POINTS, len(curve.threshold))).round().long()
     return Line(f"{label} ({curve.area:.3f})", 100 * curve.false_positive[steps], 100 * curve.true_positive[steps])
 
 
 def sweep(spec: FigureSpec, groups: Groups) -> list[Plot]:
-    """Return measures as functions of a loss's strength; entries with a sign share one axis, others have separate panels."""
-    # the sign joins the parameters of two losses on one axis: −γ of focal loss, 0, γ of inverse focal loss
+    """Return panels with measures as functions of a loss parameter, such as the γ of focal loss.
+
+    Each entry of ``spec.sweep`` has its own panels, but if an entry has a sign, all entries share one axis.
+    """
+    # the sign puts the parameters of two losses on one axis: −γ of focal loss, 0, γ of inverse focal loss
     together = any(len(entry) > 2 for entry in spec.sweep)
     panels = []
     for entries in [spec.sweep] if together else [(entry,) for entry in spec.sweep]:
@@ -251,7 +255,7 @@ def sweep(spec: FigureSpec, groups: Groups) -> list[Plot]:
 
 
 def _strengths(entries: Sequence[Sequence[str]], groups: Groups) -> dict[str, float]:
-    """Return the position of each objective on the axis."""
+    """Return each objective's position on the axis, the value of its parameter."""
     found = {}
     for label, runs in groups.items():
         recipe = runs[0].recipes[0]
@@ -266,10 +270,13 @@ def _strengths(entries: Sequence[Sequence[str]], groups: Groups) -> dict[str, fl
 
 
 def best(spec: FigureSpec, groups: Groups) -> list[Plot]:
-    """Return, for each family, the strength with the lowest raw ECE on validation data, by the number of training samples."""
+    """Return a panel for each loss family with its best parameter as a function of the number of training samples.
+
+    The best parameter has the lowest ECE on validation data before calibration.
+    """
     panels = []
     for kind, number, *_ in spec.sweep:
-        least: dict[int, tuple[float, float]] = {}  # size → ECE, strength
+        least: dict[int, tuple[float, float]] = {}  # maps the size to the lowest ECE and its parameter
         for item in (item for runs in groups.values() for item in runs):
             loss, size = item.recipes[0].loss, int(item.recipes[0].data["train"])
             if loss["type"] == kind:
@@ -284,13 +291,13 @@ def best(spec: FigureSpec, groups: Groups) -> list[Plot]:
 
 
 def sizes(spec: FigureSpec, groups: Groups) -> list[Plot]:
-    """Return the ECE on test data after calibrators fitted on subsets of the validation samples, mean of five draws."""
+    """Return panels with the test ECE after calibrators fitted on subsets of the validation samples, a mean of five draws."""
     panels = []
     for title, stage in (("temperature scaling by ECE", "by_ece"), ("histogram binning", "binned")):
         lines, marks = [], set[int]()
         for label, runs in groups.items():
             whole = min(len(rows) for run in runs for rows in run.validation)
-            # so that the last two marks do not overlap
+            # sizes near the whole set are left out, so that the last two marks do not overlap
             counts = [size for size in SIZES if 2 * size <= whole] + [whole]
             by_seed = [[_at_size(run, stage, size) for size in counts] for run in runs]
             lines.append(line_of(label, [math.log2(size) for size in counts], zip(*by_seed, strict=True)))
@@ -301,7 +308,8 @@ def sizes(spec: FigureSpec, groups: Groups) -> list[Plot]:
 
 
 def _at_size(measured: Measured, stage: str, size: int) -> float:
-    # all samples can be drawn in one way only
+    """Return the mean test ECE after fitting a calibrator on random subsets of ``size`` validation samples."""
+    # there is only one way to draw all samples
     draws = 1 if size == min(map(len, measured.validation)) else DRAWS
     found = []
     for draw in range(draws):
@@ -315,7 +323,7 @@ def _at_size(measured: Measured, stage: str, size: int) -> float:
 
 
 def focal(spec: FigureSpec, groups: Groups) -> list[Plot]:
-    """Return, for each objective's first seed, the T that minimises validation ECE (equal mass) at each γ of the focal map."""
+    """Return a panel with the T that minimises the equal-mass validation ECE at each γ of the focal map, for the first seed."""
     lines = []
     for label, runs in groups.items():
         by_fold = [temperatures_along(rows, GAMMAS) for rows in runs[0].validation]
@@ -324,7 +332,7 @@ def focal(spec: FigureSpec, groups: Groups) -> list[Plot]:
 
 
 def losses(spec: FigureSpec, groups: Groups) -> list[Plot]:
-    """Return each loss as a function of the label's probability, for two classes."""
+    """Return a panel with each loss as a function of the label's probability, for two classes."""
     p = torch.linspace(0.01, 0.999, 200, dtype=torch.float64)
     # the softmax of (log p, log(1 − p)) is (p, 1 − p)
     rows, label = torch.stack([p.log(), torch.log1p(-p)], dim=1), torch.zeros(len(p), dtype=torch.int64)
@@ -332,7 +340,7 @@ def losses(spec: FigureSpec, groups: Groups) -> list[Plot]:
     for name, runs in groups.items():
         try:
             loss = make_loss({**runs[0].recipes[0].loss, "reduction": "none"})
-        except InputError:  # MMCE is a loss of a batch, which has no value of a row
+        except InputError:  # MMCE is a loss of a whole batch, which has no value for a single row
             without.append(name)
             continue
         lines.append(Line(name, p, loss(rows, label)))
@@ -347,16 +355,18 @@ KINDS: Mapping[str, Callable[[FigureSpec, Groups], Sequence[Panel]]] = {
 
 
 def curve(label: str, runs: Sequence[Measured], place: str) -> Line:
-    """Return a figure of the trajectory over the epochs: its mean over folds, then mean, minimum and maximum over seeds.
+    """Return one number of the trajectory as a curve over the epochs.
+
+    The number is averaged over folds. The curve shows its mean, minimum and maximum over seeds.
 
     Args:
         label: The label in the legend.
         runs: Runs of one objective, one per seed.
-        place: Keys and indices joined by dots, such as ``"validation.gaps_mass.7"``.
+        place: Where the number is in the trajectory: keys and indices joined by dots, such as ``"validation.gaps_mass.7"``.
     """
     by_seed = []
     for run in runs:
-        # folds are parts of one experiment, so each seed's number is their mean; bands are over seeds
+        # folds are parts of one experiment, so each seed's number is their mean, and bands are over seeds
         of_folds = zip(*([value_at(entry, place) for entry in fold.trajectory] for fold in run.runs), strict=True)
         by_seed.append([mean_or_nan([value for value in values if not math.isnan(value)]) for values in of_folds])
     epochs = [entry["epoch"] for entry in runs[0].runs[0].trajectory]
@@ -364,7 +374,7 @@ def curve(label: str, runs: Sequence[Measured], place: str) -> Line:
 
 
 def line_of(label: str, x: Sequence[float], values: Iterable[Sequence[float]]) -> Line:
-    """Return the mean of the values (seeds,) at each x, with minimum and maximum if there are several."""
+    """Return the curve of the means of the values (seeds,) at each x, with their minimum and maximum for several seeds."""
     rows = list(values)
     several = max(map(len, rows), default=0) > 1
     spread = (list(map(min, rows)), list(map(max, rows))) if several else ((), ())
@@ -372,12 +382,12 @@ def line_of(label: str, x: Sequence[float], values: Iterable[Sequence[float]]) -
 
 
 def with_points(lines: Iterable[Line]) -> list[Line]:
-    """Return the lines that have a point to draw."""
+    """Return the lines that have at least one point to draw."""
     return [line for line in lines if not all(math.isnan(y) for y in line.y)]
 
 
 def value_at(entry: Any, place: str) -> float:
-    """Return the number at ``place`` in an entry of a trajectory, NaN if there is none."""
+    """Return the number at ``place`` in an entry of a trajectory, or NaN if there is none."""
     for key in place.split("."):
         if isinstance(entry, list):
             entry = entry[int(key)] if int(key) < len(entry) else None

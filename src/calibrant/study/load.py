@@ -1,4 +1,4 @@
-"""Loads studies from TOML files: the package's presets and the user's own files, each at one of its scales."""
+"""Loads studies from TOML files, the package's presets or the user's own files, each at one of its scales."""
 
 import tomllib
 from collections.abc import Mapping
@@ -20,7 +20,10 @@ Tables = Mapping[str, Any]
 
 
 def presets() -> list[str]:
-    """Return the names of the studies included in the package, for ``load_study``.
+    """Return the names of the studies that are included in the package, for ``load_study``.
+
+    Returns:
+        The names, in alphabetical order.
 
     Examples:
         >>> "digits" in presets()
@@ -31,12 +34,12 @@ def presets() -> list[str]:
 
 
 def load_study(name: str | Path, *, scale: str | None = "cpu") -> Study:
-    """Return a study by the name of a preset or by the path of a TOML file.
+    """Return the study with the given name, or read one from a TOML file.
 
     Args:
         name: One of ``presets()``, or a path that ends in ``.toml``.
-        scale: ``"cpu"``, ``"gpu"`` or ``"paper"``: the ``[scales.…]`` table whose entries override the file's. None overrides
-            nothing.
+        scale: ``"cpu"``, ``"gpu"`` or ``"paper"``, the ``[scales.…]`` table whose entries override those of the file. None
+            overrides nothing.
 
     Returns:
         The study.
@@ -54,12 +57,12 @@ def load_study(name: str | Path, *, scale: str | None = "cpu") -> Study:
 
 @dataclass(frozen=True)
 class StudyFile:
-    """The tables of a study's file.
+    """The tables of a study file.
 
     Args:
-        name: Name of a preset, or the path.
+        name: Name of the preset, or path of the file.
         tables: The file's tables, without ``[scales]``.
-        scales: For each scale, the tables that override the file's; a file may have no scales.
+        scales: Dict from each scale to the tables that override those of the file; empty if the file has no scales.
     """
 
     name: str
@@ -68,10 +71,10 @@ class StudyFile:
 
     @classmethod
     def read(cls, name: str | Path) -> "StudyFile":
-        """Return the tables of a preset or a file, without checking them further than merging requires."""
+        """Return the tables of a preset or a file, checked only as far as merging them requires."""
         where = str(name)
         if not where.endswith(".toml") and where not in presets():
-            raise refuse(f"a study of {', '.join(presets())} or a .toml file", shown(name), "choose one")
+            raise refuse(f"a study among {', '.join(presets())} or a .toml file", shown(name), "choose one")
         own = where.endswith(".toml")
         text = read_text(name) if own else FOLDER.joinpath("presets", f"{name}.toml").read_text(encoding="utf-8")
         with error_boundary("a TOML file", where, "correct it there", caught=(ValueError, RecursionError)):
@@ -86,7 +89,7 @@ class StudyFile:
         return cls(where, tables, scales)
 
     def study(self, scale: str | None) -> Study:
-        """Return the study at a scale, which has no effect if the file has no scales."""
+        """Return the study at a scale; the scale has no effect if the file has none."""
         with naming(self.name), _as_presets_have_them():
             if self.scales and scale is not None and scale not in self.scales:
                 raise InputError(f"scale to be one of {', '.join(self.scales)}", f"{scale!r}", "choose one")
@@ -102,12 +105,15 @@ class StudyFile:
 
 def _as_presets_have_them() -> Any:
     """Turn errors of merging (for example a number where a table is expected) into an ``InputError``."""
-    wanted, got = "a study's tables as the presets have them", "a value of another kind"
+    wanted, got = "a study whose tables are like those of the presets", "a value of another kind"
     return error_boundary(wanted, got, "compare it with a preset", kind=InputError)
 
 
 def _overlay(tables: Tables, scale: Tables) -> dict[str, Any]:
-    """Return the entries of ``scale``, with tables merged into the file's tables and ``keep`` lists replaced by the entries."""
+    """Return the entries of ``scale``, with its tables merged into the file's.
+
+    The lists ``keep_objectives`` and ``keep_settings`` are replaced with the entries that they name.
+    """
     merged: dict[str, Any] = {}
     for key, value in scale.items():
         if key in ("keep_objectives", "keep_settings"):
@@ -121,6 +127,7 @@ def _overlay(tables: Tables, scale: Tables) -> dict[str, Any]:
 
 
 def _study(tables: Tables) -> Study:
+    """Return the study that the tables of a file describe."""
     values = {"title": tables.get("name", ""), "about": "", **tables}
     # [data] and [model] are what all settings share; a setting's own entries override them
     shared = {"data": values.pop("data", {}), "model": values.pop("model", {})}
@@ -131,14 +138,14 @@ def _study(tables: Tables) -> Study:
         {**entry, **{key: {**shared[key], **entry.get(key, {})} for key in shared}} for entry in settings
     ]
     study = Study(**values)
-    # constructs every recipe of the first seed, which is sufficient: nothing that could be wrong depends on the seed
+    # constructing every recipe of the first seed is sufficient, because nothing that could be wrong depends on the seed
     if not list(replace(study, seeds=study.seeds[:1]).cells()):
-        raise InputError("at least one training", "none", "name seeds and objectives, and raise folds to 1 or more")
+        raise InputError("at least one training run", "none", "name seeds and objectives, and raise folds to 1 or more")
     return study
 
 
 def _objective(entry: Any) -> Any:
-    """Return the complete table of an objective, filling in from ``objectives.toml`` what only its label implies."""
+    """Return the complete table of an objective; a label without a loss is looked up in ``objectives.toml``."""
     given = {"label": entry} if isinstance(entry, str) else entry
     if "loss" in given:
         return given
@@ -148,12 +155,13 @@ def _objective(entry: Any) -> Any:
 
 @cache
 def _known_objectives() -> dict[str, Tables]:
+    """Return the objectives of ``objectives.toml`` by their labels."""
     text = FOLDER.joinpath("objectives.toml").read_text(encoding="utf-8")
     return {item["label"]: item for item in tomllib.loads(text)["objectives"]}
 
 
 def _check_names(study: Study, *, objectives: set[Any], settings: set[Any]) -> None:
-    """Raise if published figures, claims or plots refer to objectives or settings that the file does not have at any scale."""
+    """Raise an error if published figures, claims or plots name objectives or settings that the file has at no scale."""
     require_once([(p.setting, p.objective, p.measure) for p in study.published], name="the published figures")
     like = {setting.like for setting in study.settings}
     published = {figure.setting for figure in study.published}

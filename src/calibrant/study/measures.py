@@ -1,6 +1,6 @@
 """The measures of a study: metrics of test predictions, before and after calibrators fitted on validation predictions.
 
-A measure is a function of the predictions and trajectories of all folds; tables and figures look measures up by name.
+A measure is a function of the predictions and trajectories of all folds. Tables and figures refer to measures by name.
 """
 
 import math
@@ -50,24 +50,24 @@ SHIFTS = {"gaussian-noise", "gaussian-blur", "contrast", "jpeg"}
 FEW = 200  # validation samples of a small set (Wang et al. 2021, Figure 3)
 # Values of γ at which T is fitted, to see how linear T(γ) is (Komisarenko & Kull 2024, Figure 8).
 LINE_GAMMAS = (0.0, 0.5, 1.0, 2.0, 3.0, 5.0)
-# The step of the authors' code, but up to 20 instead of 5, because an over-confident network's T at γ = 5 exceeds 5.
+# The step size of the authors' code, but up to 20 instead of 5, because an over-confident network's T at γ = 5 exceeds 5.
 LINE_GRID = tuple(step / 20 for step in range(1, 401))
 Entries = Sequence[Mapping[str, Any]]  # a trajectory
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A finished training of one fold: its predictions, and what was recorded of it.
+    """The result of a finished training run on one fold: predictions, and what was recorded during training.
 
     Args:
-        validation: Predictions of the validation samples, for fitting a calibrator.
-        test: Predictions of the test samples.
-        ood: Predictions of out-of-distribution sets by name, without labels, for ``metrics.ood_auroc(test, ood[name])``.
-        trajectory: One entry of figures every ``measure_every`` epochs.
-        learned_epochs: (N train,) the epoch since which each training sample is classified correctly; 0 for never.
-        max_logits: (N train,) the largest logit of each training sample, by the network kept.
-        record: The epoch kept, how often validation data were used by purpose, seconds, device; also the recipe and versions
-            once it is stored.
+        validation: Predictions for the validation samples, on which calibrators are fitted.
+        test: Predictions for the test samples.
+        ood: Predictions for out-of-distribution sets by name, without labels, for ``metrics.ood_auroc(test, ood[name])``.
+        trajectory: Entries of figures, one every ``measure_every`` epochs.
+        learned_epochs: (N train,) epoch since which each training sample is classified correctly; 0 for never.
+        max_logits: (N train,) largest logit of each training sample, from the network that was kept.
+        record: The epoch that was kept, how often validation data were used for each purpose, the seconds and the device;
+            also the recipe and the versions once the run is stored.
 
     Examples:
         >>> from calibrant import Predictions
@@ -87,16 +87,16 @@ class Run:
 
 @dataclass(eq=False)
 class Measured:
-    """One objective with one seed: its runs, one per fold, and their pooled test predictions before and after each calibrator.
+    """The runs of one objective with one seed, and their pooled test predictions before and after each calibrator.
 
-    A calibrator is fitted on the validation predictions of the same fold; only the oracle uses test labels. Everything is computed
-    on first use.
+    A calibrator is fitted on the validation predictions of the same fold. Only the oracle uses test labels. Everything is
+    computed on first use.
 
     Args:
         runs: The runs, one per fold.
-        setting: Label of data and network.
+        setting: Label of the data set and network.
         objective: Label of the loss.
-        seed: The seed.
+        seed: Seed of the runs.
         recipes: The recipes, one per fold.
 
     Examples:
@@ -119,22 +119,22 @@ class Measured:
 
     @property
     def validation(self) -> list[Predictions]:
-        """Validation predictions of each fold."""
+        """The validation predictions of each fold."""
         return [run.validation for run in self.runs]
 
     @cached_property
     def before(self) -> Predictions:
-        """Test predictions of all folds, uncalibrated."""
+        """The uncalibrated test predictions of all folds."""
         return Predictions.cat([run.test for run in self.runs])
 
     @property
     def temperatures(self) -> list[float]:
-        """T of each fold, fitted by log-loss on its validation data."""
+        """The temperature T of each fold, fitted by log-loss on its validation data."""
         return [calibrator.temperature for calibrator in self.calibrators("at_t")]
 
     @property
     def validation_uses(self) -> Counter[str]:
-        """How often a validation row was used for each purpose: the largest count of any fold."""
+        """How often each validation row was used for each purpose, as the largest count over the folds."""
         counts = (Counter(run.record["validation_uses"]) for run in self.runs)
         return reduce(or_, counts, Counter({"fit the temperature": 1}))
 
@@ -153,7 +153,7 @@ class Measured:
         return self._calibrators[name]
 
     def after(self, name: str) -> Predictions:
-        """Return the test predictions of all folds after the calibrators ``name``; ``""`` returns them uncalibrated."""
+        """Return the test predictions of all folds after the calibrators ``name``, or uncalibrated ones for ``""``."""
         if not name:
             return self.before
         if name not in self._after:
@@ -162,7 +162,7 @@ class Measured:
         return self._after[name]
 
     def value(self, measure: str) -> float:
-        """Return a measure; NaN if the run did not record it.
+        """Return the value of a measure, or NaN if the run did not record what it needs.
 
         Args:
             measure: A key of ``MEASURES``.
@@ -173,7 +173,7 @@ class Measured:
 
 
 def fit_each(make: Callable[[], Calibrator], parts: Sequence[Predictions]) -> list[Any]:
-    """Return a new calibrator fitted on each of the predictions."""
+    """Return calibrators from ``make``, one fitted on each of ``parts``."""
     with ignore_bound_warnings():
         return [make().fit(rows) for rows in parts]
 
@@ -189,7 +189,7 @@ def calibrate_folds(
 
 @contextmanager
 def ignore_bound_warnings() -> Iterator[None]:
-    """Ignore the warning that T is at its bound, which is common here because all rows of a split can be correct."""
+    """Ignore the warning that T is at its bound, which is common here, because all rows of a split can be correct."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BoundWarning)
         yield
@@ -202,17 +202,23 @@ def geometric_mean(values: Sequence[Any]) -> float:
         >>> geometric_mean([1.0, 4.0])
         2.0
     """
-    # T is a factor: 1/2 and 2 are equally far from 1
+    # T is a factor, so 1/2 and 2 are equally far from 1
     return math.exp(float(np.mean(np.log(values))))
 
 
 def mean_or_nan(values: Sequence[float]) -> float:
-    """Return the mean of the values, or NaN if there are none."""
+    """Return the mean of ``values``, or NaN if there are none."""
     return float(np.mean(values)) if values else math.nan
 
 
 def temperatures_along(rows: Predictions, gammas: Sequence[float], **options: Any) -> list[float]:
-    """Return the T that minimises AdaECE at each γ of the focal map; ``options`` are those of ``FocalTemperatureScaling``."""
+    """Return the T that minimises the AdaECE at each γ of the focal map.
+
+    Args:
+        rows: The predictions to fit on.
+        gammas: The values of γ.
+        options: Further options of ``FocalTemperatureScaling``.
+    """
     makes = [partial(FocalTemperatureScaling, "ece", gammas=(gamma,), **options) for gamma in gammas]
     return [fit_each(make, [rows])[0].temperature for make in makes]
 
@@ -222,9 +228,9 @@ class Measure:
     """A number that is computed from a run, and its format in tables.
 
     Args:
-        label: The heading, without the unit.
-        of: The function that computes it; it returns NaN if the run did not record what is needed.
-        percent: Whether tables show it as a percentage; the value itself is a fraction.
+        label: The heading in tables, without the unit.
+        of: The function that computes the number. It returns NaN if the run did not record what is needed.
+        percent: Whether tables show the number in percent; the value itself is a fraction.
     """
 
     label: str
@@ -232,7 +238,7 @@ class Measure:
     percent: bool = True
 
     def shown(self, value: float) -> str:
-        """Return ``value`` as formatted in tables, without the unit.
+        """Return ``value`` as text for tables, without the unit.
 
         Examples:
             >>> Measure("ECE", lambda measured: measured.value("ece")).shown(0.0435)
@@ -250,19 +256,22 @@ nats = partial(Measure, percent=False)
 
 
 def _metric(measured: Measured, *, metric: Metric, stage: str) -> float:
+    """Return a metric of the test predictions after the calibrators ``stage``."""
     return metric(measured.after(stage))
 
 
 def _temperature(measured: Measured, *, name: str) -> float:
+    """Return the geometric mean over folds of the temperatures of the calibrators ``name``."""
     return geometric_mean([one.temperature for one in measured.calibrators(name)])
 
 
 def _gamma(measured: Measured, *, name: str) -> float:
+    """Return the mean over folds of the γ of the calibrators ``name``."""
     return float(np.mean([one.gamma for one in measured.calibrators(name)]))
 
 
 def _best_temperature(measured: Measured, *, split: str) -> float:
-    """Return the temperature of lowest log-loss for the predictions of a split after the last epoch."""
+    """Return the temperature that gives a split's predictions after the last epoch the lowest log-loss."""
     found = [run.trajectory[-1].get(split, {}).get("temperature") for run in measured.runs if run.trajectory]
     return geometric_mean(found) if found and None not in found else math.nan
 
@@ -275,6 +284,7 @@ def _of_rows(measured: Measured, *, what: str, right: bool) -> float:
 
 
 def _excess_uncertain(measured: Measured) -> float:
+    """Return the confidence minus the accuracy of the least confident third of the test rows, at T by ECE."""
     pairs = measured.after("by_ece").top_label()
     least = torch.argsort(pairs.p, stable=True)[: len(pairs) // 3]
     return float((pairs.p[least] - pairs.y[least].double()).mean())
@@ -284,7 +294,7 @@ def _departure_from_line(measured: Measured, *, tenth: bool) -> float:
     """Return the mean over folds of the largest deviation of T(γ) from its least-squares line, or of a tenth of its range."""
     found = []
     for rows in measured.validation:
-        # as in Komisarenko & Kull (2024, Figure 8), who find nearly a line
+        # as in Komisarenko & Kull (2024, Figure 8), who find that T(γ) is nearly a line
         at = np.array(temperatures_along(rows, LINE_GAMMAS, grid=LINE_GRID))
         line = np.polyval(np.polyfit(LINE_GAMMAS, at, 1), LINE_GAMMAS)
         found.append(np.ptp(at) / 10 if tenth else np.abs(at - line).max())
@@ -292,6 +302,7 @@ def _departure_from_line(measured: Measured, *, tenth: bool) -> float:
 
 
 def _ood_auroc(measured: Measured) -> float:
+    """Return the mean AUROC over folds and out-of-distribution sets."""
     return mean_or_nan([ood_auroc(run.test, outside) for run in measured.runs for outside in run.ood.values()])
 
 
@@ -306,7 +317,7 @@ def _under_shift(measured: Measured, *, metric: Metric, at_t: bool) -> float:
 
 
 def _with_few(measured: Measured, *, name: str) -> float:
-    """Return the ECE after a calibrator that was fitted on the first 200 validation samples of each fold."""
+    """Return the ECE after fitting a calibrator on the first 200 validation samples of each fold."""
     return Measured([Run(run.validation[:FEW], run.test) for run in measured.runs]).value(f"ece_{name}")
 
 
@@ -319,7 +330,7 @@ def _logit_gap(measured: Measured) -> float:
     """Return the mean largest logit of samples learned in the first third of the epochs minus that of all other samples."""
     found = []
     for epochs, logits in ((run.learned_epochs, run.max_logits) for run in measured.runs if len(run.max_logits)):
-        # 0 means never learned, which counts as late; the first measured epoch may already be after a third of the training
+        # 0 means never learned, which counts as late; a third of the epochs may be over before the first measured epoch
         learned = epochs > 0
         first = int(torch.where(learned, epochs, epochs.max()).min())
         early = learned & (epochs <= max(first, int(epochs.max()) // 3))
@@ -333,10 +344,13 @@ def _along(of_fold: Callable[[Entries], float]) -> Callable[[Measured], float]:
 
 
 def _value_at(part: float, name: str, *, split: str = "test") -> Callable[[Measured], float]:
-    """Return the measure that reads ``name`` of a split at ``part`` of the trajectory: 0 is its first entry, 1 its last."""
+    """Return the measure that reads the figure ``name`` of a split from the entry at ``part`` of the trajectory.
+
+    A ``part`` of 0 is the first entry, and 1 is the last.
+    """
 
     def of_fold(entries: Entries) -> float:
-        place = int(part * len(entries) + 1e-9)  # so that a third of 3 is 1 in spite of rounding
+        place = int(part * len(entries) + 1e-9)  # so that a third of 3 is 1 despite rounding
         entry = entries[min(place, len(entries) - 1)]
         found = (entry[split] if split else entry).get(name)
         return math.nan if found is None else float(found)  # None: there are no such samples
@@ -345,13 +359,13 @@ def _value_at(part: float, name: str, *, split: str = "test") -> Callable[[Measu
 
 
 def _least(entries: Entries) -> Mapping[str, Any]:
-    """Return the figures of the test data at the epoch with their lowest NLL."""
+    """Return the figures of the test data at the epoch with the lowest test NLL."""
     tests: list[Mapping[str, Any]] = [entry["test"] for entry in entries]
     return min(tests, key=lambda figures: float(figures["nll"]))
 
 
 def _rise(of_entry: Callable[[Mapping[str, Any]], float]) -> Callable[[Measured], float]:
-    """Return the measure of how much a figure of the test data has risen since the epoch with the lowest NLL."""
+    """Return the measure of how much a figure of the test data has risen since the epoch with the lowest test NLL."""
     return _along(lambda entries: of_entry(entries[-1]["test"]) - of_entry(_least(entries)))
 
 
@@ -362,11 +376,12 @@ def _share_of_nll(figures: Mapping[str, Any], *, kind: str) -> float:
 
 
 def _jumps(entries: Entries) -> float:
+    """Return the mean absolute change of the test ECE between entries in the second half of the trajectory."""
     late = [entry["test"]["ece"] for entry in entries[len(entries) // 2 :]]
     return float(np.abs(np.diff(late)).mean()) if len(late) > 1 else math.nan
 
 
-# Measures computed from other measures, seed by seed: label, the other measures' names, and the function.
+# Measures that are computed from other measures, seed by seed: the label, the names of the other measures, and the function.
 DERIVED: Mapping[str, tuple[str, tuple[str, ...], Callable[..., float]]] = {
     "apart_by_ece": ("distance of T by ECE from 1, |ln T|", ("temperature_by_ece",), lambda t: abs(math.log(t))),
     "gain_by_ece": ("gain of T by ECE in ECE", ("ece", "ece_by_ece"), lambda raw, after: raw - after),
@@ -375,7 +390,7 @@ DERIVED: Mapping[str, tuple[str, tuple[str, ...], Callable[..., float]]] = {
         ("temperature_test", "temperature_train"),
         lambda test, train: math.log(test / train),
     ),
-    # numbers that claims compare measures with
+    # constants that claims compare measures with
     "tenth": (f"{math.log(1.1):g}", ("temperature_by_ece",), lambda _: math.log(1.1)),
     "one": ("1", ("temperature",), lambda _: 1.0),
     "one_train": ("1", ("temperature_train",), lambda _: 1.0),
@@ -385,6 +400,7 @@ DERIVED: Mapping[str, tuple[str, tuple[str, ...], Callable[..., float]]] = {
 
 
 def _derived(measured: Measured, *, name: str) -> float:
+    """Return the measure ``name`` of ``DERIVED``."""
     _, parts, made = DERIVED[name]
     return made(*map(measured.value, parts))
 
@@ -413,7 +429,7 @@ MEASURES: Mapping[str, Measure] = {
     "gamma_focal_by_mass": nats("γ of focal T by AdaECE", partial(_gamma, name="focal_by_mass")),
     "temperature_train": nats("T on training data", partial(_best_temperature, split="train")),
     "temperature_test": nats("T on test data (oracle)", partial(_best_temperature, split="test")),
-    # used in figures of the papers, without a column in a table
+    # used in figures of the papers, but not a column of any table
     "nll_wrong": nats("NLL of wrong samples", partial(_of_rows, what="nll", right=False)),
     "nll_correct": nats("NLL of correct samples", partial(_of_rows, what="nll", right=True)),
     "entropy_wrong": nats("entropy of wrong samples", partial(_of_rows, what="entropy", right=False)),
@@ -422,7 +438,7 @@ MEASURES: Mapping[str, Measure] = {
     "nll_late": nats("NLL, late", _value_at(1, "nll")),
     "nll_train_middle": nats("NLL of training samples, half-way", _value_at(1 / 2, "nll", split="train")),
     "nll_train_late": nats("NLL of training samples, late", _value_at(1, "nll", split="train")),
-    # the shares of wrong and correct samples add up to the whole
+    # the shares of wrong and correct samples add up to the whole rise
     **{
         f"nll_rise_{kind}": nats(f"rise of NLL by {kind} samples", _rise(partial(_share_of_nll, kind=kind)))
         for kind in ("wrong", "correct")

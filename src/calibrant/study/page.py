@@ -1,4 +1,4 @@
-"""Tables and sentences of a study for the terminal and for its page, and the index of the papers' claims."""
+"""Tables and sentences about a study for the terminal and for its page, and the index of the papers' claims."""
 
 import json
 import textwrap
@@ -21,10 +21,10 @@ from calibrant.study.measures import MEASURES, Measured, calibrate_folds, fit_ea
 from calibrant.study.recipe import Published, Study
 from calibrant.study.tables import Summary, Verdict, deviation, grouped, printed_beside
 
-SIDE_BY_SIDE = 4  # measures of a paper in one table, so that it fits a terminal
+SIDE_BY_SIDE = 4  # number of a paper's measures in one table, so that the table fits a terminal
 T_MEAN = "{mean[temperature]:.2f}"
-SIDES = {True: "over-confident", False: "under-confident"}  # by whether the temperature is above 1
-# For each table: heading of the first column, title, note, and the other columns. The title of the first table is the study's.
+SIDES = {True: "over-confident", False: "under-confident"}  # the key is whether the temperature is above 1
+# For each table: heading of the first column, title, note, and the other columns. The first table has the study's title.
 TABLES: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "main": (
         "objective",
@@ -82,7 +82,8 @@ def tables_of(lines: Sequence[Summary], *, title: str, columns: Sequence[str]) -
     Args:
         lines: The result of ``summarise``, with the measures of ``columns``.
         title: Heading of the first table.
-        columns: The tables to return: keys of ``study.measures.COLUMNS``, or ``"narrow"`` for the main columns of ``"main"``.
+        columns: The tables to return: keys of ``study.measures.COLUMNS``, or ``"narrow"`` for a table with only the most
+            important columns of ``"main"``.
     """
     rows = " or ".join(f"{count:,}" for count in sorted({line.rows for line in lines}))
     several = any(line.seeds > 1 for line in lines)
@@ -100,19 +101,20 @@ def tables_of(lines: Sequence[Summary], *, title: str, columns: Sequence[str]) -
 
 
 def _filled_cell(line: Summary, text: str) -> str:
-    """Return the text of a cell: ``{measure}`` becomes the mean with its spread, ``{mean[measure]}`` the mean only."""
+    """Return the text of a cell, with ``{measure}`` replaced by the mean and its spread, and ``{mean[measure]}`` by the mean."""
     chance = {"calibrated_mean": line.calibrated_mean, "calibrated_high": line.calibrated_high}
     shown = {name: spread(line, name) for name in line.mean} | {name: f"{100 * x:.1f}" for name, x in chance.items()}
     return text.format(mean=line.mean, **shown)
 
 
 def _names_of_summaries(lines: Sequence[Summary]) -> list[tuple[str, Summary]]:
+    """Return each line with its name, which includes the setting if there are several."""
     several = len({line.setting for line in lines}) > 1
     return [(f"{line.setting} · {line.objective}" if several else line.objective, line) for line in lines]
 
 
 def paper_tables(study: Study, lines: Sequence[Summary]) -> list[Table]:
-    """Return tables of the papers' figures with ours; empty if the study has none or has not run them."""
+    """Return tables with the papers' figures beside ours; empty if the study has no such figures or has not run them."""
     beside = [(name, line, printed_beside(study, line)) for name, line in _names_of_summaries(lines)]
     measures = [measure for measure in MEASURES if any(measure in printed for _, _, printed in beside)]
     tables = []
@@ -134,7 +136,7 @@ def one_gamma_table(study: Study, measured: Sequence[Measured]) -> list[Table]:
     """Return focal temperature scaling with one γ for all seeds, as in Komisarenko & Kull (2024, Table 1).
 
     Args:
-        study: The study; there is no table if it does not reproduce that paper or has a single seed.
+        study: The study. If it does not reproduce this paper or has a single seed, there is no table.
         measured: The result of ``collect``.
     """
     metric, cells = ECE(EqualMass(15)), []
@@ -158,7 +160,7 @@ def one_gamma_table(study: Study, measured: Sequence[Measured]) -> list[Table]:
 
 
 def _printed_and_measured(line: Summary, printed: Mapping[str, Published], measure: str) -> str:
-    """Return the text "paper's figure / ours", each with its standard deviation over seeds if there is one."""
+    """Return the text "paper's figure / our figure", each with its standard deviation over seeds if there is one."""
     if measure not in printed:
         return ""
     one, words = printed[measure], MEASURES[measure]
@@ -167,7 +169,7 @@ def _printed_and_measured(line: Summary, printed: Mapping[str, Published], measu
 
 
 def in_short(lines: Sequence[Summary]) -> list[str]:
-    """Return three sentences for each setting: what is wrong, how sure that is, and what to do."""
+    """Return three sentences for each setting: what is wrong, how certain it is, and what to do."""
     said = []
     for setting in dict.fromkeys(line.setting for line in lines):
         mine = [line for line in lines if line.setting == setting]
@@ -198,7 +200,7 @@ def in_short(lines: Sequence[Summary]) -> list[str]:
 
 
 def verdict_sentences(verdicts: Sequence[Verdict]) -> list[str]:
-    """Return one sentence per claim: whether the paper's ordering shows here, and how sure that is."""
+    """Return one sentence per claim: whether the runs show the paper's ordering, and how certain it is."""
     said, settings = [], {verdict.setting for verdict in verdicts}
     for verdict in verdicts:
         if verdict.seen is None:
@@ -241,9 +243,9 @@ def write_page(
 
     Args:
         study: The study.
-        measured: The result of ``collect``; the models of the first seed are shown.
+        measured: The result of ``collect``; the page shows the models of the first seed.
         lines: The result of ``summarise``.
-        path: A file whose suffix ``report`` supports.
+        path: The file to write, with a suffix that ``report`` supports.
         shown: The tables and pictures.
         sentences: The sentences about the papers' claims.
     """
@@ -274,7 +276,7 @@ COLUMNS_OF_VERDICTS = {  # verdicts that are counted together
     "unfit": ["not comparable", "not decidable"],
     "not run": ["not run"],
 }
-REGIMES = {  # what a verdict can say of the paper
+REGIMES = {  # what the runs behind a verdict have in common with the paper
     "mathematics": "a mathematical statement",
     "paper": "the paper's data, network and training",
     "near": "the paper's data, a smaller network or a shorter training",
@@ -284,21 +286,21 @@ LINE_WIDTH = 78  # characters of a sentence on a terminal
 
 
 def read_claims() -> list[dict[str, Any]]:
-    """Return the index of the papers' claims, one record per claim with its verdict at each place where it was tested.
+    """Return the index of the papers' claims, one record per claim with its verdict on each data set where it was tested.
 
     Raises:
-        FileFormatError: If this is an installed package, which does not contain the index.
+        FileFormatError: If the package is installed without the repository, which contains the index.
     """
     path = Path(__file__).resolve().parents[3] / "papers" / "index.json"
     if not path.is_file():
-        remedy = "they are in the folder papers/ of Calibrant's repository"
+        remedy = "they are in the papers/ folder of Calibrant's repository"
         raise FileFormatError("the papers' claims next to the source code", "an installed package", remedy)
     found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["claims"]
     return found
 
 
 def claim_table(claims: Sequence[Mapping[str, Any]]) -> Table:
-    """Return a table of the number of comparisons with each verdict, by paper, by kind of data, and in total."""
+    """Return a table with the number of comparisons for each verdict, by paper and kind of data, and in total."""
     lines = [
         (claim["paper"], line["regime"], line["verdict"], line.get("comparison", (claim["number"], line["data"])))
         for claim in claims
@@ -324,7 +326,10 @@ def claim_table(claims: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def claim_sentences(claims: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return lines for each claim: its number, the paper's words, and verdict, effect and adjusted p-value for each test of it."""
+    """Return text lines for each claim: its number, the paper's words, and the result of each of its tests.
+
+    A result is the verdict, the effect and the adjusted p-value.
+    """
     found = []
     for claim in claims:
         head = f"{claim['number']}. {claim['claim']} ({claim['paper']}, {claim['place']})"

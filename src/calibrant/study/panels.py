@@ -1,4 +1,4 @@
-"""The content of figures of studies and of the theory: numbers and their names, without any drawing."""
+"""The content of figures for studies and for the theory: numbers and their names, without any drawing code."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ Numbers = Sequence[float] | Tensor
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """A curve y over x, with NaN for missing values; for several seeds also the minimum and maximum of y.
+    """A curve y over x, in which NaN marks missing values; for several seeds also the minimum and maximum of y.
 
     Args:
         label: The label in the legend.
@@ -20,7 +20,7 @@ class Line:
         y: Means over seeds.
         low: Minima over seeds, or empty.
         high: Maxima over seeds, or empty.
-        style: "solid", "dashed", "dotted" or "points"; empty for a style that differs from the plot's other lines.
+        style: "solid", "dashed", "dotted" or "points"; empty to choose a style that differs from the plot's other lines.
         group: Index of the colour; None uses the line's position in its plot.
     """
 
@@ -41,13 +41,13 @@ class Plot:
         title: The title.
         x_label: Label of the horizontal axis.
         y_label: Label of the vertical axis.
-        lines: In the order of the legend.
-        ticks: For each position along x, the text of its tick, if it is not the position itself.
-        percent: Whether y are fractions to be shown in per cent.
-        diagonal: Length of the diagonal (chance, or no change) that is drawn; 0 for none.
-        level: Height of the horizontal line that is drawn (no change), or None.
+        lines: The curves, in the order of the legend.
+        ticks: Dict from positions on the horizontal axis to the texts of their ticks; empty to show the positions.
+        percent: Whether y are fractions that are shown in percent.
+        diagonal: Length of a diagonal reference line (chance, or no change); 0 for none.
+        level: Height of a horizontal reference line (no change), or None.
         marked: Whether every point has a mark.
-        top: Upper end of the vertical axis, or None for that of the lines.
+        top: Upper end of the vertical axis, or None to choose it from the lines.
         log: Whether the vertical axis is logarithmic.
     """
 
@@ -73,8 +73,8 @@ class Bars:
         x_label: Label of the horizontal axis.
         y_label: Label of the vertical axis.
         edges: (B + 1,) edges of the bins.
-        groups: Label → heights (B,), from bottom to top.
-        top: Upper end of the vertical axis, or None for that of the bars.
+        groups: Dict from labels to heights (B,), from bottom to top.
+        top: Upper end of the vertical axis, or None to choose it from the bars.
     """
 
     title: str
@@ -87,11 +87,11 @@ class Bars:
 
 @dataclass(frozen=True, eq=False)
 class Reliability:
-    """A reliability diagram of bars over bins of equal width, darker where there are more samples.
+    """A reliability diagram with a bar for each equal-width bin, darker where there are more samples.
 
     Args:
         title: The title.
-        table: The bins.
+        table: The sums of the bins.
     """
 
     title: str
@@ -100,13 +100,13 @@ class Reliability:
 
 @dataclass(frozen=True, eq=False)
 class Isolines:
-    """Levels of a function on the three-class simplex, and the point where it is smallest.
+    """Contour lines of a function on the three-class simplex, and the point where the function is smallest.
 
     Args:
         title: The title.
         rows: (N, 3) points.
         values: (N,) values of the function at these points.
-        levels: For each percentile, the level.
+        levels: Dict from percentiles to the levels of the contour lines.
         minimum: (3,) the point where the function is smallest.
     """
 
@@ -119,7 +119,13 @@ class Isolines:
 
 @dataclass(frozen=True, eq=False)
 class Arrows:
-    """A map of the three-class simplex into itself, from ``starts`` (N, 3) to ``ends`` (N, 3)."""
+    """A map of the three-class simplex into itself, drawn as arrows.
+
+    Args:
+        title: The title.
+        starts: (N, 3) points on the simplex.
+        ends: (N, 3) images of these points under the map.
+    """
 
     title: str
     starts: Tensor
@@ -128,7 +134,14 @@ class Arrows:
 
 @dataclass(frozen=True, eq=False)
 class Heat:
-    """A function of ``rows`` (N, 3) on the three-class simplex, as colour."""
+    """A function on the three-class simplex, drawn as colours.
+
+    Args:
+        title: The title.
+        rows: (N, 3) points on the simplex.
+        values: (N,) values of the function at these points.
+        value_label: Label of the colour bar.
+    """
 
     title: str
     rows: Tensor
@@ -144,12 +157,12 @@ class Drawing:
     """The content of one figure.
 
     Args:
-        name: Name of the file.
+        name: File name, without suffix.
         title: The heading.
-        caption: A text on what the figure shows, where it comes from, and any error of the printed version.
-        panels: In reading order.
-        columns: Number of panels in a row; 0 chooses by their number.
-        facts: Numbers worth quoting, by name.
+        caption: What the figure shows, where it comes from, and any error of the printed version.
+        panels: The panels, in reading order.
+        columns: Number of panels in a row; 0 chooses it from the number of panels.
+        facts: Dict from names to numbers worth quoting.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Recipes of single trainings, and studies that consist of many of them: frozen data, validated by pydantic."""
+"""Recipes for single training runs, and studies that consist of many of them: frozen data, validated by pydantic."""
 
 import hashlib
 import json
@@ -40,40 +40,40 @@ FigureKind = Literal[
 
 @record
 class Training:
-    """The configuration of a training; every choice that affects results is a field here.
+    """The configuration of a training run. Every choice that affects results is a field.
 
     Args:
-        epochs: Passes over the training data, ≥ 1.
-        batch: Samples per step, over all devices together.
+        epochs: Number of passes over the training data, ≥ 1.
+        batch: Number of samples per step, over all devices together.
         optimizer: ``"sgd"``, ``"adam"``, ``"adamw"`` or ``"adagrad"``.
         lr: Initial learning rate.
         momentum: Momentum of SGD.
         nesterov: Whether SGD uses Nesterov momentum.
-        weight_decay: Weight decay as torch's optimiser defines it.
-        rates: For each prefix of parameter names, an initial learning rate that replaces ``lr``.
-        plain: Prefixes of parameters that are updated by SGD without momentum or weight decay, at their rate in
-            ``rates``; all others use ``optimizer`` (Mukhoti et al. train word vectors by SGD and the rest by AdaGrad).
+        weight_decay: Weight decay, as PyTorch's optimiser defines it.
+        rates: Dict from prefixes of parameter names to initial learning rates that replace ``lr``.
+        plain: Prefixes of parameters that are updated by SGD without momentum or weight decay, at their rate in ``rates``.
+            All other parameters use ``optimizer`` (Mukhoti et al. train word vectors by SGD and the rest by AdaGrad).
         schedule: ``"steps"`` (× ``decay`` at each milestone) or ``"cosine"`` (to 0 after the last epoch).
-        milestones: Epochs (counted from 0) from which the rate is lower.
-        decay: Factor at a milestone.
-        step_first: Lower the rate one epoch before each milestone, as in code that steps its scheduler before the
-            training epoch (Mukhoti et al. 2020, on torch ≥ 1.1).
+        milestones: Epochs, counted from 0, at which the learning rate is lowered.
+        decay: Factor on the learning rate at a milestone.
+        step_first: Whether to lower the rate one epoch before each milestone, as in code that steps its scheduler before
+            the training epoch (Mukhoti et al. 2020, on PyTorch ≥ 1.1).
         reduction: ``"mean"`` or ``"sum"`` of the loss over a batch.
         loss_factor: Factor on the loss, > 0. With reduction ``"sum"``, a factor of 1 / 25 turns a sum over the nodes of 25
             trees into a mean over trees.
         clip: Largest gradient norm, or None.
-        drop_last: Leave out an incomplete last batch.
-        select: The epoch whose weights are kept: ``"last"``; ``"accuracy"``, the best on validation data; or
-            ``"calibrated_nll"``, the best validation log-loss after temperature scaling (refine, then calibrate). Test
-            data are never used for selection.
+        drop_last: Whether to leave out an incomplete last batch.
+        select: The epoch whose weights are kept: ``"last"``; ``"accuracy"``, the epoch with the best validation accuracy;
+            or ``"calibrated_nll"``, the epoch with the best validation log-loss after temperature scaling (refine, then
+            calibrate). Test data are never used for selection.
         precision: Lightning Fabric's precision: ``"32-true"``, ``"bf16-mixed"`` …
-        channels_last: Store images as height × width × channels, which tensor cores process faster.
-        devices: Processes over which each batch is split (distributed data parallel).
-        threads: Threads per process; results are reproducible for a fixed number only.
-        measure_every: Epochs between entries of the trajectory.
-        update_every: Steps between the updates of an adaptive loss by validation data; 0 updates it after each epoch
+        channels_last: Whether to store images as height × width × channels, which tensor cores process faster.
+        devices: Number of processes over which each batch is split (distributed data parallel).
+        threads: Number of threads per process; results are reproducible only for a fixed number.
+        measure_every: Number of epochs between entries of the trajectory.
+        update_every: Number of steps between updates of an adaptive loss on validation data; 0 updates it after each epoch
             (AdaFocal's code: ``--update-gamma-every``).
-        checkpoint_every: Epochs between checkpoints; 0 writes none.
+        checkpoint_every: Number of epochs between checkpoints; 0 writes none.
 
     Raises:
         InputError: If a field is outside its range, or fields contradict each other.
@@ -112,24 +112,26 @@ class Training:
     @model_validator(mode="after")
     def _check(self) -> "Training":
         if self.optimizer != "sgd" and (self.momentum or self.nesterov):
-            raise refuse("momentum and nesterov only with the optimizer 'sgd'", repr(self.optimizer), "leave them out")
+            wanted = "the optimizer 'sgd' for momentum and nesterov"
+            raise refuse(wanted, repr(self.optimizer), "leave them out")
         if without := [prefix for prefix in self.plain if prefix not in self.rates]:
             raise refuse("a rate for each prefix in plain", f"none for {shown(without[0])}", "add it to rates")
         if self.plain and (self.clip is not None or self.devices > 1):
-            raise InputError("plain without clip and on one device", "clip or several devices", "leave one of them out")
+            wanted = "plain to be used without clip and on one device"
+            raise InputError(wanted, "clip or several devices", "leave one of them out")
         return self
 
 
 @record
 class Recipe:
-    """One training, completely described.
+    """The complete description of one training run.
 
     Args:
-        data: ``{"name": …, …}``: a data set and its options.
-        model: ``{"type": …, …}``: a class of ``study.models`` or ``"module:Class"``, and its arguments.
-        loss: ``{"type": …, …}``: a class of ``calibrant.losses`` or ``"module:Class"``, and its arguments.
-        training: Configuration of the training.
-        seed: Seed of initial weights, order of the samples, augmentation, and sampling.
+        data: ``{"name": …, …}``, a data set and its options.
+        model: ``{"type": …, …}``, the name of a class in ``study.models`` or ``"module:Class"``, and its arguments.
+        loss: ``{"type": …, …}``, the name of a class in ``calibrant.losses`` or ``"module:Class"``, and its arguments.
+        training: Configuration of the training run.
+        seed: Seed for the initial weights, the order of the samples, augmentation and sampling.
         fold: Index of the test fold, from 0.
 
     Examples:
@@ -152,15 +154,16 @@ class Recipe:
 
     @property
     def fingerprint(self) -> str:
-        """16 hexadecimal digits: the name of the run's folder.
+        """The name of the run's folder, 16 hexadecimal digits.
 
-        It is a hash of everything that affects results. Paths of data and training fields with their default value are left
-        out, so that neither moving data nor adding a field to ``Training`` changes the fingerprints of existing runs.
+        The fingerprint is a hash of everything that affects results. Data paths, and training fields that have their
+        default values, are left out, so that neither moving data nor adding a field to ``Training`` changes the
+        fingerprints of existing runs.
         """
         plain = json.loads(self.canonical())
-        # the place of the data does not affect results
+        # where the data are does not affect results
         plain["data"].pop("folder", None)
-        # for a file of weights or vectors only the name counts, so that the same file elsewhere is the same run
+        # only the name of a file with weights or vectors counts, so that moving the file gives the same run
         for table, name in (("data", "glove"), ("data", "tokenizer"), ("model", "weights")):
             if isinstance(plain[table].get(name), str):
                 plain[table][name] = Path(plain[table][name]).name
@@ -173,7 +176,7 @@ class Recipe:
 
 @record
 class Objective:
-    """A loss with its label in tables and the training fields that differ for it.
+    """A loss, its label in tables, and the training fields that differ for this loss.
 
     Args:
         label: The label in tables.
@@ -192,15 +195,17 @@ class Objective:
 
 @record
 class Setting:
-    """A data set and a network with a label and the training fields that differ for them.
+    """A data set and a network, their label in tables, and the training fields that differ for them.
 
     Args:
         label: The label in tables.
         data: ``{"name": …, …}``, as in ``Recipe``.
         model: ``{"type": …, …}``, as in ``Recipe``.
         training: Fields of ``Training`` that differ for this setting.
-        losses: For labels of objectives, fields of the loss that differ here (a coefficient tuned per data set).
-        trainings: For labels of objectives, fields of ``Training`` that differ here (the number of epochs).
+        losses: Dict from objective labels to fields of the loss that differ in this setting (such as a coefficient tuned
+            per data set).
+        trainings: Dict from objective labels to fields of ``Training`` that differ in this setting (such as the number of
+            epochs).
         like: Label of the paper's setting to compare with, if it is not ``label``.
 
     Examples:
@@ -219,14 +224,14 @@ class Setting:
 
 @dataclass(frozen=True)
 class Published:
-    """A figure printed in a paper; percentages as fractions.
+    """A number printed in a paper, with percentages as fractions.
 
     Args:
         objective: Label of the objective.
         measure: A key of ``measures.MEASURES``: ``error``, ``ece``, ``temperature``, ``ece_at_t`` …
-        value: The figure.
+        value: The number.
         setting: Label of the setting; may be empty if there is only one.
-        spread: The printed standard deviation over seeds, in the unit of ``value``; None if none is printed.
+        spread: The printed standard deviation over seeds, in the unit of ``value``, or None if none is printed.
     """
 
     objective: str
@@ -238,17 +243,20 @@ class Published:
 
 @record
 class Printed:
-    """A paper's table as printed: one row per setting, one group of numbers per objective, and percentages from 0 to 100.
+    """A paper's table as printed, with one row per setting and one group of numbers per objective.
+
+    Percentages are from 0 to 100.
 
     Args:
         source: The paper and the number of the table.
         measures: The measure of each number in a group, a key of ``measures.MEASURES``.
         objectives: The label of each group.
-        rows: For each label of a setting (or ""), its groups; an empty group is missing or illegible in the paper.
+        rows: Dict from setting labels (or "") to the groups of a row; an empty group is missing or illegible in the paper.
         spreads: The standard deviations in the same form, without the rows that have none.
 
     Raises:
-        InputError: If a row does not have one group per objective, or a group has neither one number per measure nor none.
+        InputError: If a row does not have one group per objective, or a non-empty group does not have one number per
+            measure.
 
     Examples:
         >>> table = Printed("a paper, Table 1", ("ece",), ("cross-entropy", "focal"), {"": ((4.35,), (1.45,))})
@@ -273,7 +281,7 @@ class Printed:
         return self
 
     def figures(self) -> Iterator[Published]:
-        """Yield every printed number, percentages as fractions."""
+        """Yield every printed number, with percentages as fractions."""
         for setting, groups in self.rows.items():
             spreads = self.spreads.get(setting, ((),) * len(groups))
             for objective, group, spread in zip(self.objectives, groups, spreads, strict=True):
@@ -285,7 +293,7 @@ class Printed:
 
 @record
 class Claim:
-    """An ordering reported by a paper: ``measure`` decreases from each objective of ``falls`` to the next.
+    """An ordering reported by a paper: the measure decreases from each objective in ``falls`` to the next.
 
     Args:
         text: The claim as a sentence.
@@ -312,15 +320,15 @@ class FigureSpec:
 
     Args:
         name: File name, without suffix.
-        title: Its heading.
+        title: The heading.
         kind: A key of ``study.figures.KINDS``.
-        source: The figure of a paper that it reproduces.
+        source: The figure of a paper that this figure reproduces.
         panels: For each panel, keys of a trajectory (``"test.nll_wrong"``) or measures (``"ece_at_t"``).
-        objectives: Labels of the objectives drawn; empty for all.
-        setting: Label of the setting drawn; empty for each with runs.
+        objectives: Labels of the objectives to draw; empty for all.
+        setting: Label of the setting to draw; empty for every setting with runs.
         sweep: Loss parameters on the horizontal axis, each ``[class, field]``, or ``[class, field, "-"]`` for the negative
-            of the parameter; ``["Training", field]`` for a field of the training.
-        bins: Indices of the bins that a figure of kind ``"bins"`` shows, from 0.
+            of the parameter. ``["Training", field]`` is a field of the training configuration.
+        bins: Indices of the bins, from 0, that a figure of kind ``"bins"`` shows.
 
     Examples:
         >>> FigureSpec("ece", "ECE by epoch", "trajectory", panels=(("test.ece",),)).kind
@@ -340,12 +348,12 @@ class FigureSpec:
 
 @dataclass(frozen=True)
 class Cell:
-    """One training of a study with its row labels in the table.
+    """One training run of a study, with its row labels in the table.
 
     Args:
-        setting: Label of its setting.
-        objective: Label of its objective.
-        recipe: The training.
+        setting: Label of the setting.
+        objective: Label of the objective.
+        recipe: The recipe of the training run.
     """
 
     setting: str
@@ -359,17 +367,18 @@ class Study:
 
     Args:
         name: Short name.
-        title: Heading of its table.
+        title: Heading of the study's table.
         about: Description.
-        seeds: Seeds, one training each.
-        training: Table of ``Training``.
+        seeds: Seeds; each is used for one training run per setting, objective and fold.
+        training: Fields of ``Training`` that all training runs share.
         settings: Data sets with networks.
         objectives: Losses.
         printed: Tables printed in papers.
         claims: Orderings reported by papers.
         columns: Tables shown by default: ``"main"``, ``"calibrators"``, ``"errors"``.
         figures: Figures that can be drawn.
-        papers: Keys of the papers that it reproduces: ``"mukhoti"``, ``"komisarenko"``, ``"wang"``, ``"adafocal"``, ``"report"``.
+        papers: Keys of the papers that the study reproduces: ``"mukhoti"``, ``"komisarenko"``, ``"wang"``, ``"adafocal"``,
+            ``"report"``.
 
     Examples:
         >>> from calibrant.study import load_study
@@ -401,15 +410,15 @@ class Study:
 
     @property
     def published(self) -> list[Published]:
-        """All numbers of the printed tables."""
+        """All numbers in the printed tables."""
         return [figure for table in self.printed for figure in table.figures()]
 
     def cells(self) -> Iterator[Cell]:
-        """Yield every training; all objectives of one seed come before the next seed."""
+        """Yield every training run; all objectives of one seed come before the next seed."""
         for setting in self.settings:
             for seed in self.seeds:
                 for objective in self.objectives:
-                    # the narrower overrides the wider: study, setting, objective, objective in this setting
+                    # later tables override earlier ones: study, setting, objective, objective in this setting
                     own = setting.trainings.get(objective.label, {})
                     table = {**self.training, **setting.training, **objective.training, **own}
                     with naming(f"training of {objective.label!r}"):
@@ -420,7 +429,7 @@ class Study:
                         yield Cell(setting.label, objective.label, recipe)
 
     def with_data_from(self, folder: Path) -> "Study":
-        """Return the study with each data set read from its subfolder of ``folder``, where there is one.
+        """Return a study that reads each data set from its subfolder of ``folder``, if there is one.
 
         Paths do not change a recipe's fingerprint.
         """
@@ -432,7 +441,7 @@ class Study:
         return replace(self, settings=tuple(settings))
 
     def restricted(self, *, objectives: Sequence[str] | None = None, settings: Sequence[str] | None = None) -> "Study":
-        """Return the study with the given objectives and settings only."""
+        """Return the study with only the given objectives and settings."""
         kept = tuple(o for o in self.objectives if objectives is None or o.label in objectives)
         where = tuple(s for s in self.settings if settings is None or s.label in settings)
         return replace(self, objectives=kept, settings=where)

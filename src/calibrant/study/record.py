@@ -1,6 +1,6 @@
 """Frozen dataclasses whose fields are validated by pydantic, and the types of a study's values.
 
-An error of pydantic is raised as an ``InputError`` with one sentence.
+A validation error of pydantic is raised as an ``InputError`` of one sentence.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,12 +28,12 @@ NonNegative = Annotated[Real, Field(ge=0)]
 Positive = Annotated[Real, Field(gt=0)]
 Text = Annotated[str, Field(strict=True)]
 Table = dict[str, Any]
-Size = Annotated[Count, Field(le=1 << 24)]  # of a layer, or of a set: larger ones do not fit in memory
+Size = Annotated[Count, Field(le=1 << 24)]  # the size of a layer or a set; larger ones do not fit in memory
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def record(cls: type[T]) -> type[T]:
-    """Turn a class into a frozen dataclass with validated fields; a wrong field raises an ``InputError`` of one sentence."""
+    """Turn a class into a frozen dataclass with validated fields, in which a wrong field raises an ``InputError``."""
     made: type[T] = validated(frozen=True, config=ConfigDict(extra="forbid"))(cls)  # type: ignore[assignment]
     build: Callable[..., None] = made.__init__
     known = [one.name for one in fields(made)]  # type: ignore[arg-type]
@@ -50,7 +50,7 @@ def record(cls: type[T]) -> type[T]:
 
 
 def refusal_of(error: ValidationError, *, name: str, known: Sequence[str]) -> CalibrantError:
-    """Return an error with one sentence for what pydantic found wrong; an unknown key has priority."""
+    """Return an error of one sentence for the first fault that pydantic found; an unknown key has priority."""
     found = error.errors()
     first = next((one for one in found if one["type"] == "unexpected_keyword_argument"), found[0])
     place = [known[key] if at == 0 and isinstance(key, int) else key for at, key in enumerate(first["loc"])]
@@ -63,29 +63,29 @@ def refusal_of(error: ValidationError, *, name: str, known: Sequence[str]) -> Ca
     if first["type"] == "unexpected_keyword_argument":
         near = get_close_matches(str(place[0]), known, n=1)
         remedy = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
-        if len(place) > 1:  # of a record inside
+        if len(place) > 1:  # the key belongs to a nested record
             remedy = "the page A study file names all keys"
         return refuse(f"a key of {path.rpartition('.')[0] or name}", shown(place[-1]), remedy)
     return refuse(f"{path} to be {first['msg'].removeprefix('Input should be ')}", shown(first["input"]), "correct it")
 
 
 def require_once(values: Sequence[Any], *, name: str) -> None:
-    """Raise if one of ``values`` occurs twice.
+    """Raise an error if one of ``values`` occurs twice.
 
     Raises:
-        InputError: With the first such value.
+        InputError: If a value occurs twice; the message names the first.
 
     Examples:
         >>> require_once([0, 1], name="seeds")
     """
     twice = next((value for value in values if values.count(value) > 1), None)
     if twice is not None:
-        raise InputError(f"each of {name} once", f"{twice!r} twice", "leave one out or rename it")
+        raise InputError(f"{name} without repetition", f"{twice!r} twice", "leave one out or rename it")
 
 
 @contextmanager
 def naming(place: str) -> Iterator[None]:
-    """Begin the message of an ``InputError`` with the part of a study that is at fault, unless it is named already."""
+    """Begin the message of an ``InputError`` with the faulty part of a study, unless the message already names it."""
     try:
         yield
     except InputError as error:

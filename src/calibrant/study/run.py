@@ -1,4 +1,4 @@
-"""Runs the unfinished trainings of a study, one after the other, in several processes, or as tasks of a Ray cluster."""
+"""Runs the unfinished training runs of a study one after the other, in several processes, or as tasks of a Ray cluster."""
 
 import multiprocessing
 import os
@@ -21,9 +21,9 @@ from calibrant.study.recipe import Cell, Recipe, Study
 from calibrant.study.store import Store
 from calibrant.study.train import training
 
-MAX_DEATHS = 3  # how many times in a row processes may die before the study raises an error
-RETRIES = 3  # how often a training is repeated if its worker on a Ray cluster dies
-LOOK_EVERY = 1.0  # seconds between two readings of the epochs that workers have finished
+MAX_DEATHS = 3  # number of times in a row that processes may die before the study raises an error
+RETRIES = 3  # number of times that a training run is repeated if its worker on a Ray cluster dies
+LOOK_EVERY = 1.0  # seconds between two readings of the numbers of finished epochs
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class Step:
     """A progress event of a running study.
 
     Args:
-        cell: The training.
-        epoch: Number of its finished epochs.
-        done: Number of finished trainings of the study.
-        total: Number of all trainings of the study.
+        cell: The training run.
+        epoch: Number of epochs that this run has finished.
+        done: Number of finished training runs of the study.
+        total: Number of all training runs of the study.
     """
 
     cell: Cell
@@ -44,18 +44,22 @@ class Step:
 
 
 def run_study(study: Study, store: Store, *, workers: int = 1, accelerator: str = "auto") -> Iterator[Step]:
-    """Run the unfinished trainings and yield progress events; a repeated call resumes an interrupted study.
+    """Execute the unfinished training runs and yield progress events. A repeated call resumes an interrupted study.
 
     Args:
         study: The study.
         store: Where runs are stored.
-        workers: Number of processes; with 1 trainings run in this process.
+        workers: Number of processes; with 1, everything runs in this process.
         accelerator: Lightning Fabric's accelerator.
 
+    Yields:
+        The progress after each epoch and each finished run.
+
     Raises:
-        FitError: If a training diverges or does not fit in its device's memory, or if processes die three times in a row.
-        FileFormatError: If the disk has too little room for a training's files.
-        InputError: If there are several workers and a training uses several devices.
+        FitError: If a training run diverges or does not fit into its device's memory, or if processes die three times in a
+            row.
+        FileFormatError: If the disk has too little space for the files of a run.
+        InputError: If there are several workers and a training run uses several devices.
     """
     waiting, total = unfinished(study, store, inside_workers=workers > 1)
     done = total - len(waiting)
@@ -72,12 +76,12 @@ def run_study(study: Study, store: Store, *, workers: int = 1, accelerator: str 
 
 
 def unfinished(study: Study, store: Store, *, inside_workers: bool) -> tuple[list[Cell], int]:
-    """Return the unfinished trainings in order, and the number of all trainings, after checking that they can be run.
+    """Check that the unfinished training runs can be executed, and return them in order, with the number of all runs.
 
     Args:
         study: The study.
         store: Where runs are stored.
-        inside_workers: Whether trainings run in workers, which cannot start the processes of several devices.
+        inside_workers: Whether they are executed in workers, which cannot start processes for several devices.
     """
     check_study(study)
     cells = list(study.cells())
@@ -92,12 +96,12 @@ def unfinished(study: Study, store: Store, *, inside_workers: bool) -> tuple[lis
 
 
 def reports_progress() -> bool:
-    """Return whether this process reports progress; of several processes of one training only rank 0 does."""
+    """Return whether this process reports progress; if one training run uses several processes, only rank 0 does."""
     return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
 
 
 def execute(recipe: Recipe, store: Store, *, accelerator: str = "auto") -> Iterator[int]:
-    """Train one recipe and store the result; yields the number of finished epochs after each epoch.
+    """Train one recipe and store the result, yielding the number of finished epochs after each epoch.
 
     Args:
         recipe: The recipe.
@@ -105,27 +109,30 @@ def execute(recipe: Recipe, store: Store, *, accelerator: str = "auto") -> Itera
         accelerator: Lightning Fabric's accelerator.
     """
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module="lightning")  # about loaders and clusters, which are not used here
+        warnings.filterwarnings("ignore", module="lightning")  # warnings about loaders and clusters, which are not used
         try:
             run = yield from training(recipe, checkpoint=store.checkpoint(recipe), accelerator=accelerator)
         except torch.OutOfMemoryError as error:
-            wanted = f"a training of batch {recipe.training.batch} to fit in the memory of its device"
-            remedy = "run fewer workers at a time, or set a smaller batch: finished trainings are kept"
+            wanted = f"a training run with batch size {recipe.training.batch} to fit in the memory of its device"
+            remedy = "run fewer workers at a time, or set a smaller batch (finished training runs are kept)"
             raise FitError(wanted, f"out of memory (seed {recipe.seed})", remedy) from error
-    if not dist.is_initialized() or dist.get_rank() == 0:  # of several devices, only rank 0 writes
+    if not dist.is_initialized() or dist.get_rank() == 0:  # with several devices, only rank 0 writes
         store.save(recipe, run)
 
 
 def _in_processes(
     cells: list[Cell], store: Store, *, workers: int, accelerator: str
 ) -> Iterator[tuple[Cell, int | None]]:
-    """Yield cells with their number of finished epochs, or None for a finished run; runs of a dead process are retried."""
+    """Yield cells with their number of finished epochs, or with None for a finished run.
+
+    Runs whose process died are retried.
+    """
     context = multiprocessing.get_context("spawn")
     left = {cell.recipe.fingerprint: cell for cell in cells}
-    deaths = 0  # consecutive deaths of the pool, which does not tell which run was the cause
+    deaths = 0  # consecutive deaths of the pool, which does not show which run was the cause
     while left:
         workers, waiting = min(workers, len(left)), list(left.values())
-        # shared without a lock, which a worker that is killed could keep
+        # shared without a lock, because a killed worker could keep it
         epochs, seen = context.RawArray("l", len(waiting)), [0] * len(waiting)
         with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(epochs,)) as pool:
             try:
@@ -147,9 +154,9 @@ def _in_processes(
             except BrokenProcessPool as error:
                 deaths += 1
                 if deaths == MAX_DEATHS:
-                    wanted = f"{workers} trainings at a time to finish"
-                    got = f"{MAX_DEATHS} deaths of their processes in a row, with none finished between"
-                    remedy = "check memory, then run the study again: finished runs are kept"
+                    wanted = f"{workers} training runs at a time to finish"
+                    got = f"{MAX_DEATHS} deaths of their processes in a row without a finished run"
+                    remedy = "check the memory, then run the study again (finished runs are kept)"
                     raise FitError(wanted, got, remedy) from error
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
@@ -158,7 +165,7 @@ def _in_processes(
             yield left.pop(name), None  # finished, but its future was lost with the pool
 
 
-_epochs: Any = None  # in a worker: the numbers of finished epochs of all trainings of its pool
+_epochs: Any = None  # in a worker, the numbers of finished epochs of all training runs of its pool
 
 
 def _begin(epochs: Any) -> None:
@@ -169,7 +176,7 @@ def _begin(epochs: Any) -> None:
 
 
 def _run_and_count(recipe: Recipe, store: Store, accelerator: str, place: int) -> None:
-    """Run a recipe to its end in a worker, and write its number of finished epochs to memory shared with the main process."""
+    """Run a recipe to its end in a worker, and write the number of finished epochs to memory shared with the main process."""
     for epoch in execute(recipe, store, accelerator=accelerator):
         _epochs[place] = epoch
 
@@ -177,22 +184,25 @@ def _run_and_count(recipe: Recipe, store: Store, accelerator: str, place: int) -
 def run_study_on_ray(
     study: Study, store: Store, *, address: str | None = None, workers: int = 1, accelerator: str = "auto"
 ) -> Iterator[Step]:
-    """Run the unfinished trainings as tasks of a Ray cluster; yields a progress event after each.
+    """Execute the unfinished training runs as tasks of a Ray cluster, yielding a progress event after each run.
 
-    If its worker dies, a training resumes from its last checkpoint, at most three times. The store, and data in a folder
-    that the study names, must be readable from every node at the same absolute path.
+    If its worker dies, a training run resumes from its last checkpoint, at most three times. The store, and any data folder
+    that the study names, must be accessible from every node at the same absolute path.
 
     Args:
         study: The study.
         store: Where runs are stored.
         address: Address of the cluster, or None to start one on this machine for the duration of the study.
-        workers: Concurrent trainings on the cluster started here; without effect on an existing cluster.
-        accelerator: Lightning Fabric's accelerator; ``"cuda"`` requests one GPU per training.
+        workers: Number of concurrent training runs on a cluster started here; it has no effect on an existing cluster.
+        accelerator: Lightning Fabric's accelerator; ``"cuda"`` requests one GPU per training run.
+
+    Yields:
+        The progress after each finished run.
 
     Raises:
         MissingExtraError: If Ray is not installed.
-        InputError: If there is no cluster at the address, or a training needs several devices.
-        FitError: If a training diverges, or its worker dies four times.
+        InputError: If there is no cluster at the address, or a training run needs several devices.
+        FitError: If a training run diverges, or its worker dies four times.
     """
     with optional("ray", extra="ray"):
         import ray
@@ -211,7 +221,7 @@ def run_study_on_ray(
     try:
         for cell in waiting:
             recipe, data = cell.recipe, dict(cell.recipe.data)
-            if "folder" in data:  # absolute, because a worker has another working directory
+            if "folder" in data:  # absolute, because workers have another working directory
                 data["folder"] = str(Path(data["folder"]).absolute())
             task = ray.remote(max_retries=RETRIES, num_cpus=recipe.training.threads, num_gpus=gpus)(_run_whole)
             tasks[task.remote(replace(recipe, data=data), kept, accelerator)] = cell
@@ -224,7 +234,7 @@ def run_study_on_ray(
                 raise (error.cause if isinstance(error.cause, CalibrantError) else error) from None
             except ray.exceptions.WorkerCrashedError as error:
                 wanted = f"the run of {cell.objective!r}, seed {cell.recipe.seed} to finish"
-                remedy = "check memory, then run the study again: finished runs are kept"
+                remedy = "check the memory, then run the study again (finished runs are kept)"
                 raise FitError(wanted, f"a worker that died {RETRIES + 1} times", remedy) from error
             yield Step(cell, cell.recipe.training.epochs, done, total)
     finally:  # on an error, or when the caller stops
@@ -235,6 +245,6 @@ def run_study_on_ray(
 
 
 def _run_whole(recipe: Recipe, store: Store, accelerator: str) -> None:
-    """Run a recipe to its end, in a worker."""
+    """Run a recipe to its end in a worker."""
     for _ in execute(recipe, store, accelerator=accelerator):
         pass

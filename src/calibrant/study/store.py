@@ -1,6 +1,6 @@
-"""Stores runs in one folder per recipe, named by its fingerprint; a run is finished once its record is written.
+"""Stores runs in one folder per recipe, named by the recipe's fingerprint. A run is finished once its record is written.
 
-Every file names the recipe that it belongs to, so that exchanged files are noticed.
+Every file contains the fingerprint of the recipe that it belongs to, so that mixed-up files are detected.
 """
 
 import json
@@ -27,7 +27,7 @@ class Store:
     """A folder of finished and unfinished runs.
 
     Args:
-        root: The folder, created at the first write.
+        root: The folder; it is created at the first write.
 
     Examples:
         >>> from calibrant.study import Recipe, Training
@@ -43,7 +43,7 @@ class Store:
         return self.root / "runs" / recipe.fingerprint
 
     def checkpoint(self, recipe: Recipe) -> Path:
-        """Create the folder of an unfinished run, and return the path of its checkpoint.
+        """Create the folder of an unfinished run and return the path of its checkpoint.
 
         Raises:
             FileFormatError: If the folder cannot be created.
@@ -54,11 +54,11 @@ class Store:
         return folder / "checkpoint.pt"
 
     def finished(self, recipe: Recipe) -> bool:
-        """Return whether the recipe's run is complete."""
+        """Return whether the run of a recipe is complete."""
         return (self.folder(recipe) / "record.json").is_file()
 
     def save(self, recipe: Recipe, run: Run) -> None:
-        """Write a finished run. The record is written last, so an interrupted save does not count as finished."""
+        """Write a finished run. The record is written last, so that a run whose saving is interrupted counts as unfinished."""
         folder = self.checkpoint(recipe).parent
         owner = {OWNER: np.array(recipe.fingerprint)}
         write_arrays(folder / "predictions.npz", owner | _arrays_of({"val": run.validation, "test": run.test}))
@@ -101,7 +101,7 @@ class Store:
 
 
 def _arrays_of(splits: Mapping[str, Predictions]) -> dict[str, Any]:
-    """Return the arrays of a file that ``calibrant evaluate`` can read as well: val_logits, val_labels, test_logits …"""
+    """Return the arrays to store (val_logits, val_labels, test_logits …), which ``calibrant evaluate`` can read as well."""
     arrays = {
         f"{name}_{field}": getattr(rows, field)
         for name, rows in splits.items()
@@ -111,7 +111,7 @@ def _arrays_of(splits: Mapping[str, Predictions]) -> dict[str, Any]:
 
 
 def _predictions_of(arrays: Mapping[str, Any]) -> dict[str, Predictions]:
-    """Return the predictions of each split from the arrays of ``_arrays_of``."""
+    """Return the predictions of each split, from the arrays that ``_arrays_of`` returned."""
     tensors = {name: torch.from_numpy(values) for name, values in arrays.items()}
     found = {}
     for name in (key.removesuffix("_logits") for key in tensors if key.endswith("_logits")):

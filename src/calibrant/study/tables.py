@@ -29,17 +29,17 @@ SIGNIFICANCE = 0.05  # differences with a smaller p-value are significant
 
 @dataclass(frozen=True)
 class Summary:
-    """One line of a study's table: mean and standard deviation over seeds of each measure.
+    """One line of a study's table: the mean and standard deviation of each measure over seeds.
 
     Args:
-        setting: Name of data and network.
-        objective: Name of the loss.
+        setting: Label of the data set and network.
+        objective: Label of the loss.
         seeds: Number of seeds.
-        mean: For each measure, the mean over seeds.
-        spread: For each measure, the standard deviation (n − 1) over seeds; NaN for one seed.
+        mean: Dict from measures to means over seeds.
+        spread: Dict from measures to standard deviations (n − 1) over seeds; NaN for one seed.
         calibrated_mean: Expected ECE of a calibrated model with the probabilities at T and the same number of samples, for
             the first seed.
-        calibrated_high: The limit if calibrated: the ECE of such a model is below it in 97.5 % of samples.
+        calibrated_high: The limit that the ECE of such a model stays below in 97.5 % of samples.
         rows: Number of test samples of one seed, over all folds.
     """
 
@@ -55,13 +55,13 @@ class Summary:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a paper's ordering reproduces in one setting.
+    """The result of testing whether a paper's ordering reproduces in one setting.
 
     Args:
         claim: The paper's claim.
         setting: Label of the setting.
         seen: Whether every mean is below the previous one; None if an objective was not run or lacks the measure.
-        p: p-value of the paired t-test over seeds between the first and the last objective; None below two seeds.
+        p: p-value of the paired t-test over seeds between the first and the last objective; None with fewer than two seeds.
         values: Means of the objectives in the claimed order.
         p_unpaired: p-value of the equal-variance two-sample t-test between the same objectives, as in Wang et al. (2021).
         seeds: Number of seeds that the first and the last objective have in common.
@@ -77,10 +77,11 @@ class Verdict:
 
     @property
     def outcome(self) -> str:
-        """The verdict as text; with two or more seeds a difference must have p < .05 in the paired t-test.
+        """The verdict as text.
 
-        One of ``"shows"``, ``"shows in part"`` (the first and the last objective differ as claimed, but the order between
-        them is another), ``"shows the opposite"``, ``"unclear"`` (no significant difference) and ``"not run"``.
+        It is one of ``"shows"``, ``"shows in part"`` (the first and the last objective differ as claimed, but those between
+        them are in another order), ``"shows the opposite"``, ``"unclear"`` (no significant difference) and ``"not run"``. A
+        difference is significant if there are at least two seeds and p < .05 in the paired t-test.
         """
         if self.seen is None:
             return "not run"
@@ -91,7 +92,7 @@ class Verdict:
         return "shows" if self.seen else "shows in part"
 
     def plain(self) -> dict[str, Any]:
-        """Return source, setting, verdict and p-values as JSON data."""
+        """Return the source, setting, verdict and p-values as JSON data."""
         return {
             "source": self.claim.source,
             "setting": self.setting,
@@ -103,7 +104,7 @@ class Verdict:
 
 
 def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-    """Return the items of each key; keys are in the order of their first occurrence."""
+    """Return a dict from keys to the items that have them, in the order of the keys' first occurrence."""
     groups: dict[K, list[T]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
@@ -111,14 +112,17 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
 
 
 def collect(study: Study, store: Store) -> list[Measured]:
-    """Return the finished runs of a study: one item for each setting, objective and seed whose folds are all finished.
+    """Return the finished runs of a study, one item for each setting, objective and seed whose folds are all finished.
 
     Args:
         study: The study.
         store: The store of its runs.
 
     Returns:
-        The finished runs in the order of the study.
+        The finished runs, in the order of the study.
+
+    Raises:
+        FileFormatError: If a file of a finished run is damaged or belongs to another recipe.
 
     Examples:
         >>> from calibrant.study import Store, load_study
@@ -134,7 +138,7 @@ def collect(study: Study, store: Store) -> list[Measured]:
 
 
 def summarise(measured: Sequence[Measured], *, names: Sequence[str] = COLUMNS["main"]) -> list[Summary]:
-    """Return the mean and the standard deviation (n − 1) over seeds for each setting and objective.
+    """Return the mean and the standard deviation (n − 1) of measures over seeds, for each setting and objective.
 
     Args:
         measured: The result of ``collect``.
@@ -159,27 +163,27 @@ def summarise(measured: Sequence[Measured], *, names: Sequence[str] = COLUMNS["m
 
 
 def deviation(values: Sequence[float]) -> float:
-    """Return the standard deviation (n − 1); NaN for one value."""
+    """Return the standard deviation (n − 1) of ``values``, or NaN if there is only one."""
     return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
 
 
 def measures_needed(study: Study, columns: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of all measures that the tables ``columns``, the published figures and the claims of a study need.
+    """Return the names of all measures that a study's tables, published figures and claims need.
 
     Args:
         study: The study.
-        columns: Keys of ``measures.COLUMNS``.
+        columns: The tables, keys of ``measures.COLUMNS``; ``"main"`` is always included.
     """
     named = [name for table in ("main", *columns) for name in COLUMNS[table]]
     return tuple(dict.fromkeys([*named, *(p.measure for p in study.published), *(c.measure for c in study.claims)]))
 
 
 def printed_beside(study: Study, line: Summary) -> dict[str, Published]:
-    """Return the figures that the paper prints for one line of a study's table, by measure.
+    """Return a dict from measures to the figures that the paper prints for one line of a study's table.
 
     Args:
         study: The study.
-        line: A line of its table.
+        line: A line of the study's table.
     """
     like = {setting.label: setting.like for setting in study.settings}
     places = {"", line.setting, like.get(line.setting) or line.setting}
@@ -187,7 +191,7 @@ def printed_beside(study: Study, line: Summary) -> dict[str, Published]:
 
 
 def verdicts_on(study: Study, measured: Sequence[Measured]) -> list[Verdict]:
-    """Return a verdict for each claim and setting: whether the ordering reproduces in ``measured``.
+    """Return a verdict for each claim and setting on whether the runs reproduce the ordering.
 
     Args:
         study: The study.
@@ -210,7 +214,8 @@ def verdict_on_claim(claim: Claim, setting: str, by_seed: Sequence[Mapping[int, 
     Args:
         claim: The paper's claim.
         setting: Label of the setting.
-        by_seed: For each objective of ``claim.falls``, seed → figure; only shared seeds are used, if there are any.
+        by_seed: For each objective in ``claim.falls``, a dict from seeds to figures. If there are shared seeds, only these
+            are used.
 
     Examples:
         >>> from calibrant.study import Claim
@@ -220,14 +225,14 @@ def verdict_on_claim(claim: Claim, setting: str, by_seed: Sequence[Mapping[int, 
     """
     if not all(by_seed) or any(math.isnan(value) for values in by_seed for value in values.values()):
         return Verdict(claim, setting, None, None, ())
-    # objectives of one seed share the order of samples and the test rows, so their difference is less noisy than either
+    # objectives with the same seed share the order of samples and the test rows, so their difference is less noisy than either
     shared = sorted(set.intersection(*map(set, by_seed)))
     if shared:  # compare means over the same seeds, so that a missing seed does not shift one of them
         by_seed = [{seed: values[seed] for seed in shared} for values in by_seed]
     means = tuple(float(np.mean(list(values.values()))) for values in by_seed)
     seen = all(after < before for before, after in pairwise(means))
     first, last = list(by_seed[0].values()), list(by_seed[-1].values())
-    # neither test is defined if nothing varies
+    # without variation, neither test is defined
     paired = bool(shared) and len({a - b for a, b in zip(first, last, strict=True)}) > 1
     unpaired = min(len(first), len(last)) > 1 and max(len(set(first)), len(set(last))) > 1
     from scipy.stats import ttest_ind, ttest_rel
@@ -244,13 +249,13 @@ def verdict_on_claim(claim: Claim, setting: str, by_seed: Sequence[Mapping[int, 
 
 
 def rows(measured: Sequence[Measured]) -> list[dict[str, Any]]:
-    """Return the figures as dictionaries, one per seed, calibrator and metric, in the layout of ``evaluate --json``.
+    """Return the figures as dicts, one per run, calibrator and metric, in the layout of ``calibrant evaluate --json``.
 
     Args:
         measured: The result of ``collect``.
 
     Returns:
-        A list of dictionaries with the same keys; empty if there are no runs.
+        A list of dicts with the same keys; empty if there are no runs.
 
     Examples:
         >>> rows([])
@@ -270,13 +275,13 @@ def rows(measured: Sequence[Measured]) -> list[dict[str, Any]]:
 
 
 def record_of(study: Study, measured: Sequence[Measured], *, path: Path, columns: Sequence[str] = ()) -> None:
-    """Write the record of a study as JSON: figures of every seed, verdicts on claims, and provenance.
+    """Write the record of a study as JSON, with the figures of every seed, the verdicts on claims, and the provenance.
 
     Args:
         study: The study.
         measured: The result of ``collect``.
-        path: A ``.json`` file.
-        columns: Keys of ``measures.COLUMNS`` to record in addition to "main" and to the measures of the study's published
+        path: The ``.json`` file to write.
+        columns: Keys of ``measures.COLUMNS`` to record in addition to "main" and to the measures in the study's published
             figures and claims.
     """
     names = list(MEASURES) if set(columns) == set(COLUMNS) else measures_needed(study, columns)
@@ -306,10 +311,10 @@ def record_of(study: Study, measured: Sequence[Measured], *, path: Path, columns
 
 
 def _commit() -> str | None:
-    """Return the commit of Calibrant's own repository; None for an installed package, or without git."""
+    """Return the commit of Calibrant's repository, or None for an installed package or without git."""
     root = Path(__file__).resolve().parents[3]
     git = shutil.which("git")
-    if git is None or not (root / ".git").exists():  # an installed package may lie in someone else's repository
+    if git is None or not (root / ".git").exists():  # an installed package may be inside another project's repository
         return None
     found = subprocess.run(
         [git, "rev-parse", "--short=12", "HEAD"], cwd=root, capture_output=True, text=True, check=False

@@ -1,4 +1,4 @@
-"""Computes the numbers of Figures 1 to 7 of Komisarenko & Kull (2024) and of Figure A.1 of Mukhoti et al. (2020)."""
+"""Computes the numbers in Figures 1 to 7 of Komisarenko & Kull (2024) and in Figure A.1 of Mukhoti et al. (2020)."""
 
 from collections.abc import Callable
 from functools import partial
@@ -24,11 +24,11 @@ from calibrant.theory import (
 
 _PRINTED_LINES = {2: (0.95, 0.85), 3: (0.64, 0.91), 4: (0.47, 0.85)}  # Komisarenko & Kull §3.2, §3.3: slope, intercept
 _PRINTED_ERRORS = {2: 1e-3, 4: 0.08}
-_STEPS = {2: 4, 3: 4, 4: 2}  # values of γ per unit, by number of classes
+_STEPS = {2: 4, 3: 4, 4: 2}  # number of values of γ per unit, for each number of classes
 
 
 def proper_part_figure() -> Drawing:
-    """Return Figure 1: the proper part with focal loss and cross-entropy; the binary calibration map."""
+    """Return Figure 1: focal loss, its proper part and cross-entropy, and the binary calibration map."""
     p = torch.linspace(0.005, 0.995, 199, dtype=torch.float64)
     rows = torch.stack([p, 1 - p], dim=1).log()
     curves = [Line("cross-entropy", p, -p.log(), group=0)]
@@ -76,7 +76,7 @@ def binary_fit_figure() -> Drawing:
 
 
 def bounds_figure() -> Drawing:
-    """Return Figure 3: temperatures that bound the binary map, proven and measured, and their difference."""
+    """Return Figure 3: the proven and measured temperatures that bound the binary map, and the width of these bounds."""
     gammas = [step / 10 for step in range(1, 101)]
     some = gammas[4::5]
     tight_gammas = [gamma for gamma in gammas if gamma <= SLOPE_BOUND_LIMIT]
@@ -118,7 +118,10 @@ def bounds_figure() -> Drawing:
 
 
 def _several_classes_figure(classes: Literal[3, 4]) -> Drawing:
-    """Return Figure 6, the nearest temperature in three classes, or that of four (§3.3), whose printed line does not reproduce."""
+    """Return Figure 6, the nearest temperature for three classes, or a figure for four classes (§3.3).
+
+    The printed line for four classes does not reproduce.
+    """
     fit = _fitted_temperatures(classes)
     slope, intercept = fit.line()
     error, gamma = max(zip(fit.errors, fit.gammas, strict=True))
@@ -135,7 +138,7 @@ def _several_classes_figure(classes: Literal[3, 4]) -> Drawing:
 
 
 def minimisers_figure() -> Drawing:
-    """Return Figure A.1 of Mukhoti et al.: the minimiser of the expected focal loss by true probability."""
+    """Return Figure A.1 of Mukhoti et al.: the minimiser of the expected focal loss as a function of the true probability."""
     inside = torch.sigmoid(torch.linspace(-16, 16, 257, dtype=torch.float64))  # the curves are steep at both ends
     ends = torch.tensor([0.0, 0.8, 1.0], dtype=torch.float64)
     eta = torch.sort(torch.cat([inside, ends])).values
@@ -156,16 +159,19 @@ def minimisers_figure() -> Drawing:
 
 
 def _binary_map(q: Tensor, gamma: float) -> Tensor:
+    """Return the focal calibration map of two classes at probabilities ``q``, including 0 and 1."""
     inside = q.clamp(1e-300, 1 - 1e-16)
     return torch.where((q > 0) & (q < 1), torch.sigmoid(focal_logit(torch.logit(inside), gamma)), q)
 
 
 def _fitted_temperatures(classes: Literal[2, 3, 4]) -> TemperatureFit:
+    """Return the nearest temperatures for γ from 0 to 10."""
     steps = _STEPS[classes]
     return fit_temperatures(classes, [i / steps for i in range(10 * steps + 1)])
 
 
 def _line_panel(fit: TemperatureFit) -> Plot:
+    """Return a plot of the nearest 1/T over γ, with the line fitted here and the printed one."""
     lines = [Line("nearest 1/T", fit.gammas, fit.inverse_temperatures, style="points", group=0)]
     named = (fit.line(), "fitted here", "solid"), (_PRINTED_LINES[fit.classes], "printed", "dashed")
     for group, ((slope, intercept), origin, style) in enumerate(named):
@@ -176,6 +182,7 @@ def _line_panel(fit: TemperatureFit) -> Plot:
 
 
 def _error_panel(fit: TemperatureFit) -> Plot:
+    """Return a plot over γ of the largest difference between the focal map and the nearest temperature scaling."""
     curves = [Line("at the nearest T", fit.gammas, fit.errors, group=0)]
     if printed := _PRINTED_ERRORS.get(fit.classes):
         curves.append(Line(f"printed: up to {printed:g}", [0.0, 10.0], [printed, printed], style="dashed", group=1))
@@ -183,6 +190,7 @@ def _error_panel(fit: TemperatureFit) -> Plot:
 
 
 def _line_facts(fit: TemperatureFit) -> dict[str, float]:
+    """Return the fitted line, the printed line and the largest difference as numbers by name."""
     slope, intercept = fit.line()
     printed, worst = _PRINTED_LINES[fit.classes], max(fit.errors)
     facts = {"slope": slope, "intercept": intercept, "printed_slope": printed[0], "printed_intercept": printed[1]}
@@ -194,7 +202,7 @@ _PERCENTILES = (3.0, 12.0, 20.0)
 
 
 def isolines_figure() -> Drawing:
-    """Return Figure 4: the expected loss of four proper losses around one true distribution."""
+    """Return Figure 4: contours of the expected loss for four proper losses, around one true distribution."""
     rows = _grid(72, inside=True)
     truth = torch.tensor(_TRUTH, dtype=torch.float64)
     brier = (rows.square().sum(dim=1, keepdim=True) - 2 * rows + 1) @ truth
@@ -265,7 +273,7 @@ def _grid(steps: int, *, inside: bool = False) -> Tensor:
     return (counts + shift) / (steps + 3 * shift)
 
 
-# For each name, the function that computes the figure; figures with fits take some seconds.
+# Maps each name to the function that computes the figure. Figures with fits take several seconds.
 FIGURES: dict[str, Callable[[], Drawing]] = {
     "minimisers": minimisers_figure,
     "proper-part": proper_part_figure,

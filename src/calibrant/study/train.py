@@ -1,4 +1,4 @@
-"""Trains one recipe, from the beginning or from a checkpoint, and measures it over the epochs."""
+"""Trains one recipe, from the beginning or from a checkpoint, and measures the network over the epochs."""
 
 import hashlib
 import math
@@ -33,23 +33,26 @@ class Scheduled(Protocol):
     """A loss that follows a schedule over the epochs."""
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the number of the epoch that begins, counted from 0."""
+        """Set the number of the epoch that is about to begin, counted from 0."""
 
 
 def training(recipe: Recipe, *, checkpoint: Path | None = None, accelerator: str = "auto") -> Generator[int, None, Run]:
-    """Train ``recipe``; a generator that yields the number of finished epochs after each epoch and returns the run.
+    """Train ``recipe``, yielding the number of finished epochs after each epoch.
 
-    Test samples are only predicted. An interrupted training resumes from its checkpoint with the same results on the same
-    machine, because each epoch seeds its random generators from the recipe's seed and the epoch's number.
+    Test samples are used for prediction only. An interrupted training run resumes from its checkpoint with the same results
+    on the same machine, because each epoch seeds its random generators from the recipe's seed and the epoch's number.
 
     Args:
         recipe: The recipe.
-        checkpoint: File to save the state in, and to resume from if it exists; None saves none.
+        checkpoint: File to save the state to, and to resume from if it exists; None saves no state.
         accelerator: Lightning Fabric's accelerator: ``"auto"``, ``"cpu"``, ``"cuda"`` …
+
+    Returns:
+        The run, as the generator's return value (``run = yield from training(recipe)``).
 
     Raises:
         FitError: If the loss becomes infinite or NaN.
-        FileFormatError: If the checkpoint is damaged, or cannot be written.
+        FileFormatError: If the checkpoint is damaged or cannot be written.
         InputError: If ``"cuda"`` is requested and there is no such device.
 
     Examples:
@@ -78,7 +81,7 @@ def training(recipe: Recipe, *, checkpoint: Path | None = None, accelerator: str
 
 @dataclass
 class Progress:
-    """The state of a training besides network, optimiser and loss."""
+    """The state of a training run, apart from the network, the optimisers and the loss."""
 
     learned: Tensor
     epoch: int = 0
@@ -91,9 +94,9 @@ class Progress:
 
 
 class Trainer:
-    """The objects of a training, engine, data, network, loss and optimisers, and its progress.
+    """The objects of a training run (engine, data, network, loss and optimisers) and its progress.
 
-    Constructing one reads the data and draws the initial weights.
+    The constructor reads the data and draws the initial weights.
     """
 
     def __init__(self, recipe: Recipe, accelerator: str) -> None:
@@ -118,14 +121,14 @@ class Trainer:
         self.state = Progress(torch.zeros(len(self.fold.train), dtype=torch.int64))
 
     def train_epoch(self) -> None:
-        """Train one epoch, update an adaptive loss, select the epoch, and record a trajectory entry."""
+        """Train for one epoch, update an adaptive loss, select the epoch to keep, and record a trajectory entry."""
         with _seeded(_mix(self.recipe.seed, self.state.epoch, "epoch"), self.fabric.device):
             value = self._train_batches()
         self.state.epoch += 1
         self._after_epoch(value)
 
     def _train_batches(self) -> float:
-        """Train on every batch, with the updates of an adaptive loss that fall between them, and return the mean loss."""
+        """Train on every batch, updating an adaptive loss between batches where this is due, and return the mean loss."""
         plan, fabric, epoch, seed = self.plan, self.fabric, self.state.epoch, self.recipe.seed
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
@@ -145,7 +148,7 @@ class Trainer:
             if self.fold.augment is not None:
                 inputs = self.fold.augment(inputs, draws)
             value = self.loss(self.model(inputs), labels) * plan.loss_factor
-            if fabric.world_size > 1:  # scaled so that DDP's average over devices is the loss of the whole batch
+            if fabric.world_size > 1:  # scaled so that DDP's mean over devices is the loss of the whole batch
                 fraction = len(own) / len(rows) if plan.reduction == "mean" else 1.0
                 value = value * (fraction * fabric.world_size)
             for optimizer in self.optimizers:
@@ -168,7 +171,7 @@ class Trainer:
         return mean
 
     def _after_epoch(self, value: float) -> None:
-        """Update an adaptive loss, select the epoch, and record a trajectory entry, the only use of test samples."""
+        """Update an adaptive loss, select the epoch to keep, and record a trajectory entry, which alone uses test samples."""
         plan, fold, state = self.plan, self.fold, self.state
         measured = state.epoch % plan.measure_every == 0 or state.epoch == plan.epochs
         adapts = isinstance(self.loss, Adaptive) and not plan.update_every
@@ -181,7 +184,7 @@ class Trainer:
             state.uses["choose the epoch"] = state.uses.get("choose the epoch", 0) + 1
             if plan.select == "accuracy":
                 figure = float((~validation.correct).double().mean())
-            else:  # refine, then calibrate: the log-loss that is left after the best temperature
+            else:  # refine, then calibrate: the log-loss at the best temperature
                 best = temperature_of_epoch(validation)
                 figure = float(validation.calibrated_by(best, allow_fit_rows=True).nll.mean())
             if state.best is None or figure < state.best:
@@ -200,7 +203,7 @@ class Trainer:
         self.state.uses["adapt the loss"] = self.state.uses.get("adapt the loss", 0) + 1
 
     def finish(self) -> Run:
-        """Return the run: the predictions of the network kept, and what was recorded."""
+        """Return the run, with the predictions of the network that was kept and everything that was recorded."""
         state, device = self.state, self.fabric.device
         if state.kept is not None:
             self.network.load_state_dict(state.kept)
@@ -208,7 +211,7 @@ class Trainer:
         return Run(
             validation=predict(self.model, self.fold.validation),
             test=predict(self.model, self.fold.test),
-            # without labels: the classes of other data sets are not those of the network
+            # without labels, because other data sets have other classes than the network
             ood={name: Predictions.from_logits(rows, unchecked_kind=True) for name, rows in outside.items()},
             trajectory=state.trajectory,
             learned_epochs=state.learned,
@@ -234,8 +237,8 @@ class Trainer:
             torch.save(content, file)
 
     def restore(self, path: Path) -> None:
-        """Load a checkpoint's state into the objects."""
-        # unpickling raises many types; each means that the file is unusable
+        """Load the state of a checkpoint into the objects."""
+        # unpickling raises many types of errors, each of which means that the file is unusable
         with error_boundary("a whole checkpoint", f"a broken one: {path}", "delete it"):
             content = torch.load(path, map_location="cpu", weights_only=True)
             if content["recipe"] != self.recipe.fingerprint:
@@ -248,7 +251,7 @@ class Trainer:
 
 
 def predict(model: nn.Module, split: Split) -> Predictions:
-    """Return the predictions of ``model`` in evaluation mode, on the CPU; its mode is restored afterwards."""
+    """Return the predictions of ``model`` in evaluation mode, on the CPU. The model's mode is restored afterwards."""
     found = Predictions.from_logits(_network_logits(model, split), split.labels.cpu(), unchecked_kind=True)
     if not split.decided:
         return found
@@ -257,7 +260,7 @@ def predict(model: nn.Module, split: Split) -> Predictions:
 
 
 def _network_logits(model: nn.Module, split: Split) -> Tensor:
-    """Return float32 logits (N, K) on the CPU."""
+    """Return the network's float32 logits (N, K) on the CPU."""
     was_training = model.training
     model.eval()
     logits = []
@@ -280,14 +283,14 @@ def _seeded(seed: int, device: torch.device) -> Iterator[None]:
 
 def _mix(seed: int, epoch: int, purpose: str) -> int:
     """Return a seed that differs for each purpose and epoch."""
-    # a hash, because seed + epoch would repeat the epochs of another seed; 56 bits are below torch's largest seed
+    # a hash, because seed + epoch would repeat the epochs of another seed; 56 bits stay below PyTorch's largest seed
     return int.from_bytes(hashlib.sha256(f"{seed}/{epoch}/{purpose}".encode()).digest()[:7], "big")
 
 
 def rate_factor(plan: Training, epoch: int) -> float:
     """Return the factor on the initial learning rates in ``epoch``, counted from 0."""
     if plan.schedule == "cosine":
-        # 1 at the first epoch, 0 after the last: t runs to T − 1
+        # 1 in the first epoch, and 0 after the last
         return 0.5 * (1 + math.cos(math.pi * epoch / plan.epochs))
     # a scheduler that steps before the epoch is one epoch ahead of its milestones
     ahead = 1 if plan.step_first else 0
@@ -304,8 +307,8 @@ def trajectory_entry(parts: Mapping[str, Predictions], *, model: nn.Module, loss
     """
     entry: dict[str, Any] = {name: epoch_figures(part) for name, part in parts.items()}
     for name, part in parts.items():
-        # the best temperature in hindsight, on test data too (Wang et al. 2021, Figure 4): descriptive, not an evaluation.
-        # If all rows are correct, the log-loss falls without end as T → 0, so no best temperature exists.
+        # the best temperature in hindsight, on test data too (Wang et al. 2021, Figure 4), is a description and not an evaluation.
+        # If all rows are correct, the log-loss keeps falling as T → 0, so that no best temperature exists.
         entry[name] |= {"temperature": None, "ece_at_own_t": None}
         if not bool(part.correct.all()):
             own = temperature_of_epoch(part)
@@ -313,8 +316,8 @@ def trajectory_entry(parts: Mapping[str, Predictions], *, model: nn.Module, loss
             entry[name] |= {"temperature": own.temperature, "ece_at_own_t": ECE()(at_own)}
     fits = Measured([Run(parts["validation"], parts["test"])])
     entry["test"] |= {name: fits.value(name) for name in ("nll_at_t", "ece_at_t")}
-    # The T in .01 … 10 that minimises the ECE of the same rows, as an oracle. Wang et al. (2021) §5.1 call the resulting ECE
-    # optimal, because no temperature chosen on validation data has a lower one.
+    # The oracle's T in .01 … 10 minimises the ECE of the same rows. Wang et al. (2021) §5.1 call the resulting ECE optimal, because
+    # no temperature chosen on validation data gives a lower one.
     (optimal,) = fits.calibrators(ORACLE)
     entry["test"] |= {"optimal_temperature": optimal.temperature, "optimal_ece": fits.value(f"ece_{ORACLE}")}
     last = getattr(model, "classifier", None)
@@ -325,12 +328,12 @@ def trajectory_entry(parts: Mapping[str, Predictions], *, model: nn.Module, loss
 
 
 def epoch_figures(predictions: Predictions) -> dict[str, Any]:
-    """Return error, log-loss and entropy (of all, correct and wrong samples), and calibration errors.
+    """Return the error, the log-loss and entropy of all, correct and wrong samples, and the calibration errors.
 
     A mean over no samples is None.
 
     Args:
-        predictions: Labelled predictions, without weights, of at least one row.
+        predictions: Labelled predictions with at least one row and without weights.
 
     Examples:
         >>> from calibrant import Predictions
@@ -348,22 +351,26 @@ def epoch_figures(predictions: Predictions) -> dict[str, Any]:
 
 
 def _mean(rows: Tensor) -> float | None:
+    """Return the mean of ``rows`` (N,), or None if there are none."""
     return float(rows.mean()) if len(rows) else None
 
 
 def temperature_of_epoch(validation: Predictions) -> TemperatureScaling:
-    """Return temperature scaling fitted by log-loss; if every sample is correct, it is at its bound, without a warning."""
-    with ignore_bound_warnings():  # training data often give a T at its bound, which is then recorded
+    """Return temperature scaling fitted by log-loss.
+
+    If every sample is correct, the temperature is at its bound, and there is no warning.
+    """
+    with ignore_bound_warnings():  # training data often give a T at its bound, which is recorded as it is
         return TemperatureScaling().fit(validation)
 
 
 def learned_since(since: Tensor, correct: Tensor, *, epoch: int) -> Tensor:
-    """Return the epoch since which each sample is classified correctly up to now; 0 while it is wrong.
+    """Return the epoch since which each sample has been classified correctly, or 0 for samples that are wrong now.
 
     Args:
-        since: (N,) int64, the result for the previous epoch; zeros before the first.
+        since: (N,) int64 result for the previous epoch; zeros before the first epoch.
         correct: (N,) bool, whether each sample is classified correctly after this epoch.
-        epoch: The number of this epoch, counted from 1.
+        epoch: Number of this epoch, counted from 1.
 
     Examples:
         >>> before = learned_since(torch.tensor([0, 0]), torch.tensor([True, False]), epoch=1)
