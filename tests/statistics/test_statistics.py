@@ -163,6 +163,14 @@ def test_a_bin_without_its_rare_event_is_no_error() -> None:
         assert (found.low > 0) == (error > 0)
 
 
+@pytest.mark.parametrize(("bins", "method"), [(24, "folded-normal inversion"), (30, "plug-in less the noise")])
+def test_noise_is_corrected_in_up_to_25_effective_bins(bins: int, method: str) -> None:
+    # equal bins of p uniform on [0, 1] have (Σ s)² / Σ s² = B (π/8)² / (1/6) = 0.925 B, which is 22.2 and 27.8
+    p = ((torch.arange(bins, dtype=torch.float64) + 0.5) / bins).repeat_interleave(400)
+    y = torch.rand(len(p), dtype=torch.float64, generator=torch.Generator().manual_seed(0)) < p
+    assert ECE(EqualWidth(bins)).interval(Pairs.from_probs(p, y.long())).method.startswith(method)
+
+
 def test_rounding_hides_no_bin_of_two_events() -> None:
     ends = []
     for rows in (48, 49, 50):  # 49 · (2 / 49) is less than 2 by rounding
