@@ -72,7 +72,7 @@ SPOILED: dict[str, tuple[Any, str]] = {
     "pickled": (lambda a: a | {"x": np.array([{}], dtype=object)}, "Object arrays cannot be loaded"),
     "nan": (lambda a: a | {"val_logits": np.full((400, 4), np.nan)}, "bad.npz, row 0: the score in 'val_logits' is missing"),
     "label of no class": (lambda a: a | {"val_labels": np.full(400, 4)}, "the label is '4' in row 0; it must be an"),
-    "unknown names": (lambda a: {"scores": a["val_logits"]}, "cannot tell which arrays are scores. Arrays: scores. Say --columns"),
+    "unknown names": (lambda a: {"scores": a["val_logits"]}, "cannot tell which arrays are scores. Arrays: scores. Use --columns"),
 }  # fmt: skip
 
 
@@ -108,7 +108,7 @@ WRONG = {
     "fit good.npz -m VectorScaling --features a -o o.safetensors": "--features has no effect with VectorScaling",
     "report good.npz -m auto -c c.safetensors": "leave one out",
     "report good.npz -o o.html --fit-split train": "good.npz has no split 'train' to fit on",
-    "report good.npz -c c.safetensors --split val -o o.html": "expected data that were not fitted on",
+    "report good.npz -c c.safetensors --split val -o o.html": "expected data that were not used for fitting",
     "compare none c.safetensors": "'none' means no calibrator; name the FILE",
     "compare good.npz wide.npz": "A and B on the same rows",
     "watch none.safetensors": "start it with --reference FILE",

@@ -78,7 +78,7 @@ def test_an_infinite_loss_is_null_in_json_and_warned_of(home: Path, run: Run) ->
 
 
 def test_the_sentence_is_the_help(table: Path, run: Run) -> None:
-    say = "Columns: id, cat, dog, fox, truth, patient, w. Say --columns A,B,… --label C --kind probs|logits"
+    say = "Columns: id, cat, dog, fox, truth, patient, w. Use --columns A,B,… --label C --kind probs|logits"
     done = run("evaluate scores.csv", code=2)
     assert done.stderr == f"error: scores.csv: cannot tell which columns are scores. {say}\n"
     done = run("evaluate scores.csv --columns cat,dog,fox --kind probs", code=2)
@@ -137,7 +137,7 @@ def folder(home: Path) -> Path:
 
 def test_a_folder_is_streamed_with_the_intervals_of_memory(folder: Path, run: Run) -> None:
     run("fit data -m TemperatureScaling -o c.safetensors")
-    run("evaluate data -c c.safetensors", code=2, says="expected data that were not fitted on")
+    run("evaluate data -c c.safetensors", code=2, says="expected data that were not used for fitting")
     rows = {row["metric"]: row for row in run("evaluate data --json")["rows"]}
     before = Predictions.cat([read(path) for path in sorted(folder.iterdir())])
     for metric in (metrics.Accuracy(), metrics.NLL(), metrics.Brier(), metrics.ECE()):

@@ -42,7 +42,7 @@ def test_the_exit_code_is_the_verdict(limits: str, code: int, verdict: str, good
         ("--no-worse nll=.1", "no_worse needs baseline, the predictions of the previous model"),
         ("--max ece=.1 --baseline good.npz", "no_worse needs baseline, the predictions of the previous model"),
         ("--max worst-group-ece=.1 --by region", "has no column 'region'. Columns:"),
-        ("-c c.safetensors --split val --max ece=.2", "expected data that were not fitted on"),
+        ("-c c.safetensors --split val --max ece=.2", "expected data that were not used for fitting"),
     ],
 )
 def test_a_wrong_limit_is_one_sentence(limits: str, said: str, fitted: Path, run: Run) -> None:

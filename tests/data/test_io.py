@@ -45,7 +45,7 @@ def test_three_options_read_any_table(columns: Any, write: Write) -> None:
 
 def test_the_error_is_the_help(write: Write) -> None:
     path = write(SCORES)
-    say = "Columns: id, cat, dog, fox, truth. Say --columns A,B,… --label C --kind probs|logits"
+    say = "Columns: id, cat, dog, fox, truth. Use --columns A,B,… --label C --kind probs|logits"
     for said, what in (
         (Mapped(), "which columns are scores"),
         (Mapped("cat,dog,fox"), "whether the scores are probabilities or logits"),
@@ -60,7 +60,7 @@ def test_the_error_is_the_help(write: Write) -> None:
     with pytest.raises(InputError, match="cannot tell which column holds the labels"):
         read(write("p_a,p_b,y,target\n.5,.5,0,1\n"))
     wide = write(",".join(f"c{at}" for at in range(99_000)) + "\n" + "0," * 98_999 + "0", "wide.csv")
-    with pytest.raises(InputError, match=r"Columns: c0, c1, .*c11, … \(99,000 in all\)\. Say"):
+    with pytest.raises(InputError, match=r"Columns: c0, c1, .*c11, … \(99,000 in all\)\. Use"):
         read(wide)
 
 
@@ -248,7 +248,7 @@ def test_arrays_by_name(tmp_path: Path) -> None:
     assert read(path, split="t").labels.tolist() == [2, 1]
     np.savez(path, arr_0=logits, arr_1=labels)
     assert len(read(path, columns="arr_0", label="arr_1", kind="logits")) == 6
-    with pytest.raises(InputError, match=r"which arrays are scores\. Arrays: arr_0, arr_1\. Say --columns"):
+    with pytest.raises(InputError, match=r"which arrays are scores\. Arrays: arr_0, arr_1\. Use --columns"):
         read(path)
     np.savez(path, logits=logits, probs=logits, labels=labels)
     with pytest.raises(InputError, match="cannot tell which arrays are scores"):

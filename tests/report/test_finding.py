@@ -128,7 +128,7 @@ def test_every_state_of_the_verdict(
 def test_a_calibrator_that_does_harm_is_not_recommended() -> None:
     good = scaled(1.0, seed=4)
     found = diagnose(Model("m", good, Predictions.from_logits(good.logits * 3, good.labels), "Sharpen"), draws=50)
-    assert found.advice.headline == "Leave the model as it is: Sharpen makes its log-loss worse."
+    assert found.advice.headline == "Leave the model uncalibrated: Sharpen makes its log-loss worse."
     off = scaled(3.0, seed=1)
     found = diagnose(Model("m", off, Predictions.from_logits(off.logits * 1.1, off.labels), "Sharpen"), draws=50)
     assert found.advice.headline.startswith(

@@ -49,7 +49,7 @@ def test_the_groups_are_those_of_subgroups_and_the_worst_is_named() -> None:
 @pytest.mark.parametrize(
     ("off", "method", "opens", "advises"),
     [
-        (0.0, TemperatureScaling(), "No significant", "Leave the model as it is"),
+        (0.0, TemperatureScaling(), "No significant", "Leave the model uncalibrated"),
         (1.2, None, "Probabilities are too high by ", "Calibrate it on labelled rows other than these."),
         (1.2, TemperatureScaling(), "Probabilities are too high by ", "Calibrate by site: one correction for all"),
         (1.2, GroupScaling(["site"]), "Probabilities are too high by ", "Calibrate by site with GroupScaling."),

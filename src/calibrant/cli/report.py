@@ -119,7 +119,7 @@ def _rows_to_show_and_fit(
     if other in splits and other != name:
         return rows, splits[other]
     if fit_split:
-        raise InputError(f"{source.shown} has no split {other!r} to fit on beside {split!r}; leave --fit-split out")
+        raise InputError(f"{source.shown} has no split {other!r} to fit on besides {split!r}; leave --fit-split out")
     if saved is not None:
         return rows, None
     if len(splits) > 1 or len(rows) < FEWEST_TO_CUT:

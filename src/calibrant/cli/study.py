@@ -109,7 +109,7 @@ def run(
     kept, failed = Store(store), False
     for file in [_read_study(name)] if name is not None else map(_read_study, presets()):
         if everything and file.scales and scale not in file.scales:
-            say("note", f"{file.name} has no scale {scale!r}: left out")
+            say("note", f"{file.name} has no scale {scale!r} and is left out")
             continue
         chosen = _chosen_study(file, scale, seeds, data, objectives=only, settings=setting)
         if dry_run:

@@ -13,7 +13,7 @@ LARGEST_COST = 1e100  # squares, and sums of squares, stay finite
 
 
 def require_rows(data: Data, *, what: object) -> Data:
-    """Check that data are predictions or pairs, and return their rows with positive weight, of which there must be one.
+    """Check that data are predictions or pairs with rows of positive weight, and return these rows.
 
     Args:
         data: The data to check.

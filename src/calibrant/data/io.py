@@ -254,7 +254,7 @@ def _cannot_tell(table: Table, what: str) -> InputError:
     named, held = abridged([name for name in table.names if name]), "Columns"
     if isinstance(table, Arrays):
         what, held = what.replace("column", "array"), "Arrays"
-    listed = f"{held}: {named or 'one without a name'}. Say --columns A,B,… --label C --kind probs|logits"
+    listed = f"{held}: {named or 'one without a name'}. Use --columns A,B,… --label C --kind probs|logits"
     return InputError(f"{table.name}: cannot tell {what}. {listed}")
 
 

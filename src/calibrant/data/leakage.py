@@ -113,9 +113,9 @@ def check_not_fitted_on(logits: Tensor, sketch: Tensor, labels: Tensor | None = 
         # an output that occurred once is expected again with the probability 2 n₂ / n (Good 1953, equation 2)
         chance = (2 * twice / max(fitted, 1)) * len(seen) + 2 * _UNSEEN * min(1.0, len(seen) / max(fitted, 1))
         if hits >= _FEWEST and hits > max(_SHARE * len(seen), chance + 4 * math.sqrt(chance)):
-            got = f"{hits} of {len(seen)} rows that also occur among the fitting rows"
-            remedy = "evaluate on rows that it was not fitted on, or pass allow_fit_rows=True"
-            raise LeakError("data that were not fitted on", got, remedy)
+            got = f"{hits} of {len(seen)} rows that were used for fitting"
+            remedy = "evaluate on other rows, or pass allow_fit_rows=True"
+            raise LeakError("data that were not used for fitting", got, remedy)
 
 
 @cache

@@ -284,7 +284,7 @@ def advice_of(
         if before.state == "large" and after.state == "large" and name not in ("auto", "AutoCalibrator"):
             headline = f"Calibrate with another method: {name} {what}, and the error stays large."
             return Advice(headline, reasons, commands(method="auto"))
-        return Advice(f"Leave the model as it is: {name} {what}.", reasons)
+        return Advice(f"Leave the model uncalibrated: {name} {what}.", reasons)
     columns = feature_names(model.calibrator)
     return Advice(f"Calibrate {f'by {listed(columns)} ' if columns else ''}with {name}.", reasons, commands())
 

@@ -153,7 +153,7 @@ def _class_figures(model: Model, states: Sequence[State]) -> list[ClassFigures]:
 def _facts(model: Model, state: State, audit: Audit | None) -> list[str]:
     """Return the facts behind the verdict as sentences."""
     data, calibrator = model.before.counted, model.calibrator
-    rows = f"{len(data):,} rows" if model.whole else f"the {len(data):,} rows of split {model.split}"
+    rows = f"{len(data):,} rows" if model.whole else f"the {len(data):,} rows of the {model.split} split"
     # unless the leakage check was postponed, it was passed before the rows were calibrated
     put_off = isinstance(model.after, Predictions) and model.after.fit_check is not None
     if isinstance(calibrator, Calibrator | MultiLabelCalibrator) and len(calibrator.fit_rows) and not put_off:
