@@ -47,6 +47,8 @@ def tempered(z: np.ndarray, temperature: float, rows: int) -> np.ndarray:
 FORMULAS: dict[str, tuple[Callable[[], Any], Callable[..., np.ndarray], tuple[float, float, float]]] = {
     "vector": (lambda: VectorScaling(ridge=2.0), lambda z, t: z / t, (2 / 400, 0.0, 2 / 400)),
     "matrix": (lambda: MatrixScaling(ridge=2.0), lambda z, t: z / t, (2 / 400, 2 / 400, 2 / 400)),
+    "vector without ridge": (lambda: VectorScaling(ridge=0.0), lambda z, t: z / t, (0.0, 0.0, 0.0)),
+    "matrix without ridge": (lambda: MatrixScaling(ridge=0.0), lambda z, t: z / t, (0.0, 0.0, 0.0)),
     "structured vector": (StructuredVectorScaling, lambda z, t: tempered(z, t, 400), (3 / 400, 0.0, 3 / 400)),
     "structured matrix": (StructuredMatrixScaling, lambda z, t: tempered(z, t, 400), (3 / 400, 6 / 400, 3 / 400)),
     "Dirichlet": (
@@ -63,7 +65,7 @@ def test_it_is_at_the_minimum_of_its_formula(name: str) -> None:
     make, inputs, (on, off, beside) = FORMULAS[name]
     fitted, temperature = make().fit(z, y), TemperatureScaling().fit(z, y).temperature
     x, eye = torch.from_numpy(inputs(z.numpy(), temperature)), torch.eye(3, dtype=F64)
-    unit = temperature if name in ("vector", "matrix") else 1.0
+    unit = temperature if name.startswith(("vector", "matrix")) else 1.0
     scale, diagonal = fitted.scale * unit, fitted.scale.dim() == 1
 
     def objective(theta: Tensor) -> Tensor:
