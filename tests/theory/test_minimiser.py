@@ -75,6 +75,9 @@ def test_scores_that_are_not_steep_may_leave_classes_at_zero() -> None:
     expected = torch.tensor([[1 - c / 0.8, 1 - 10 * c, 1 - 10 * c], [0.98 / 0.999, 0.019 / 0.999, 0.0]])
     torch.testing.assert_close(found.log_probs.exp(), expected.double(), atol=2e-7, rtol=0)
     assert found.unique.tolist() == [True, True]
+    # (1 − q)² + q² is lowest at q = ½, which is a point of the search's grid
+    half = minimiser(QuadraticScore(), PAIRS[1:2].log())
+    assert (half.log_probs.exp().tolist(), half.unique.tolist()) == ([[pytest.approx(0.5)] * 2], [True])
 
 
 def test_a_linear_score_ends_in_a_vertex() -> None:
