@@ -291,7 +291,7 @@ def test_the_network_kept_predicts_them_and_a_store_keeps_them(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ({"name": "digits", "ood": ["noise"]}, "expected ood sets of gaussian-noise, pure-noise, got 'noise'"),
+        ({"name": "digits", "ood": ["noise"]}, "expected ood sets among gaussian-noise, pure-noise, got 'noise'"),
         (
             {"name": "digits", "ood": [{"name": "pure-noise", "sd": 1}]},
             "ood set 'pure-noise': expected a key of PureNoise, got 'sd'; it has mean, deviation",
@@ -302,7 +302,7 @@ def test_the_network_kept_predicts_them_and_a_store_keeps_them(tmp_path: Path) -
         ),
         (
             {"name": "sst", "folder": ".", "ood": ["pure-noise"]},
-            r"expected ood sets of none \(text\), got 'pure-noise'",
+            r"expected ood sets among none \(text\), got 'pure-noise'",
         ),
         ({"name": "cifar10", "folds": 5}, "expected a key of Images, got 'folds'"),
     ],
@@ -314,5 +314,5 @@ def test_what_cannot_be_paired_is_named(data: dict[str, Any], said: str) -> None
 
 def test_noise_beside_words_is_refused() -> None:
     words = TensorSplit(torch.zeros(3, 5, dtype=torch.int32), torch.zeros(3, dtype=torch.int64))
-    with pytest.raises(InputError, match="expected images or rows of numbers beside ood sets, got TensorSplit"):
+    with pytest.raises(InputError, match="expected images or rows of numbers for ood sets, got TensorSplit"):
         ood_splits(outside_of(["pure-noise"], known=list(KINDS)), inside=words, seed=0, folder=None)

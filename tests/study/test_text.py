@@ -138,7 +138,7 @@ def test_newsgroups_are_read_as_keras_does_in_the_authors_code(trees: dict[str, 
     model = make_model({"type": "PooledTextCNN", "embedding": 3, "kernel": 1}, sizes=fold.sizes)
     assert torch.equal(model.embedding.weight, vectors)
     assert not model.embedding.weight.requires_grad
-    with pytest.raises(InputError, match="expected glove without a tokenizer"):
+    with pytest.raises(InputError, match="expected either glove or a tokenizer"):
         load_fold({**data, "glove": "glove.txt", "tokenizer": "any"})
 
 
@@ -210,5 +210,5 @@ def test_weights_that_do_not_fit_are_named(tmp_path: Path, bert: str) -> None:
         with pytest.raises(kind, match=said):
             make_model({"type": "BertClassifier", "weights": weights, **sizes}, sizes={"classes": 2})
 
-    refuse(FileFormatError, "expected a folder or a name of BERT's weights", str(tmp_path / "none"))
+    refuse(FileFormatError, "expected a folder or name of BERT weights", str(tmp_path / "none"))
     refuse(InputError, "expected at most 11 tokens, got 12 in the data", bert, vocabulary=12)

@@ -1,6 +1,6 @@
-"""Data sets of the studies, with the papers' splits; a data set is a class whose fields are its options.
+"""The studies' data sets, with the papers' splits. A data set is a class whose fields are its options.
 
-``data = { name = "cifar10", train = 10000, ood = ["svhn"] }`` names one in a recipe.
+A recipe names one with its options, such as ``data = { name = "cifar10", train = 10000, ood = ["svhn"] }``.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,10 +27,14 @@ DATA_SETS: Mapping[str, Callable[..., DataSet]] = {
 
 
 def data_set(data: Mapping[str, Any]) -> tuple[DataSet, dict[str, Outside]]:
-    """Return the data that ``{"name": …, option: value …}`` describes, and the out-of-distribution sets to predict with them, unread.
+    """Return the data set that ``{"name": …, option: value …}`` describes, without reading it.
 
     Args:
-        data: The name of a data set and its options; ``"ood": [name, {"name": …, option: value}]`` adds such sets.
+        data: The name of a data set and its options. ``"ood": [name, {"name": …, option: value}]`` adds out-of-distribution
+            sets.
+
+    Returns:
+        The data set, and a dict from names to out-of-distribution sets.
 
     Raises:
         InputError: If the name or an option is unknown or has an impossible value.
@@ -45,16 +49,19 @@ def data_set(data: Mapping[str, Any]) -> tuple[DataSet, dict[str, Outside]]:
 
 
 def load_fold(data: Mapping[str, Any], *, seed: int = 0, fold: int = 0) -> Fold:
-    """Return the splits described by ``{"name": …, option: value …}``.
+    """Read the data set that ``{"name": …, option: value …}`` describes, and return its splits.
 
     Args:
-        data: As for ``data_set``.
-        seed: Draws samples where the data set leaves a choice.
-        fold: Which fold is tested, from 0.
+        data: As in ``data_set``.
+        seed: Seed for drawing samples, if the data set has more than are used.
+        fold: Index of the fold that is the test set, from 0.
+
+    Returns:
+        The splits, with the out-of-distribution sets.
 
     Raises:
         InputError: If the name or an option is unknown or has an impossible value.
-        FileFormatError: If a folder is missing, or contains other files.
+        FileFormatError: If a folder is missing or does not contain the expected files.
 
     Examples:
         >>> len(load_fold({"name": "digits"}).test)

@@ -1,4 +1,7 @@
-"""What a data set of a recipe is: its options, the sizes known before a file is read, splits with their batches, the papers' rules."""
+"""Base classes of data sets and splits, and the papers' rules for splitting.
+
+A data set has options, sizes that are known before a file is read, and splits that return batches.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -21,15 +24,22 @@ Augment = Callable[[Tensor, torch.Generator], Tensor]
 
 
 class Split(Protocol):
-    """Labelled samples of one split."""
+    """The interface of a split: labelled samples that can be moved to a device and returned in batches.
+
+    Examples:
+        >>> split: Split = TensorSplit(torch.zeros(4, 2), torch.tensor([0, 1, 0, 1]))
+        >>> inputs, labels = split.batch(torch.tensor([0, 3]))
+        >>> inputs.shape, labels
+        (torch.Size([2, 2]), tensor([0, 1]))
+    """
 
     @property
     def labels(self) -> Tensor:
-        """(N,) int64."""
+        """The labels, (N,) int64."""
 
     @property
     def decided(self) -> tuple[int, ...]:
-        """Classes among which predictions are decided; () for all."""
+        """The classes among which predictions are decided; () for all classes."""
 
     def __len__(self) -> int:
         """Return the number of samples."""
@@ -41,20 +51,26 @@ class Split(Protocol):
         """Return the network's input for the samples ``rows``, and the labels of its outputs.
 
         Args:
-            rows: (B,) int64.
-            training: Whether the batch is for training, if that differs (trees: all nodes in training, the root in evaluation).
+            rows: (B,) int64 indices of the samples.
+            training: Whether the batch is for training. This matters for trees, whose nodes all count in training, while
+                only the root counts in evaluation, and for images that are cropped at random.
         """
 
 
 @dataclass(frozen=True, eq=False)
 class TensorSplit:
-    """Samples that are rows of one tensor.
+    """A split whose samples are the rows of one tensor.
 
     Args:
-        inputs: (N, …) of any dtype, as compact as the data are.
-        labels: (N,) int64.
-        prepare: Converts a batch of rows to a network's input, or None.
-        decided: As in ``Split``: predictions may have any class.
+        inputs: (N, …) samples in any dtype, such as compact bytes.
+        labels: (N,) int64 labels.
+        prepare: Function that converts a batch of rows to the network's input, or None.
+        decided: As in ``Split``.
+
+    Examples:
+        >>> split = TensorSplit(torch.zeros(4, 2), torch.tensor([0, 1, 0, 1]))
+        >>> len(split), split[:2].labels
+        (4, tensor([0, 1]))
     """
 
     inputs: Tensor
@@ -73,22 +89,28 @@ class TensorSplit:
         return replace(self, inputs=self.inputs.to(device), labels=self.labels.to(device))
 
     def batch(self, rows: Tensor, *, training: bool = False) -> tuple[Tensor, Tensor]:
-        """Return inputs (B, …) and labels (B,) of ``rows``, for training and evaluation alike."""
+        """Return the inputs (B, …) and labels (B,) of ``rows``, which are the same for training and evaluation."""
         inputs = self.inputs[rows]
         return inputs if self.prepare is None else self.prepare(inputs), self.labels[rows]
 
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """The three splits of one run: ``train`` for training, ``validation`` for selection and fits, ``test`` for evaluation only.
+    """The training, validation and test splits of one run.
 
     Args:
         train: Samples to train on.
-        validation: Samples for AdaFocal, selection of the epoch, and the temperature.
+        validation: Samples for adapting AdaFocal, selecting the epoch, and fitting calibrators.
         test: Samples for evaluation only.
-        sizes: Sizes of the data that a network needs: ``{"classes": K, …}``, and word vectors if there are any.
-        augment: Augments a prepared batch of training inputs, or None.
-        ood: Out-of-distribution sets by name, for prediction only.
+        sizes: Sizes of the data that a network needs, ``{"classes": K, …}``, and word vectors if there are any.
+        augment: Function that augments a prepared batch of training inputs, or None.
+        ood: Dict from names to out-of-distribution sets, for prediction only.
+
+    Examples:
+        >>> split = TensorSplit(torch.zeros(4, 2), torch.tensor([0, 1, 0, 1]))
+        >>> fold = Fold(split[:2], split[2:3], split[3:], sizes={"classes": 2, "inputs": 2})
+        >>> len(fold.train), len(fold.test)
+        (2, 1)
     """
 
     train: Split
@@ -99,23 +121,29 @@ class Fold:
     ood: Mapping[str, Split] = field(default_factory=dict)
 
     def to(self, device: torch.device) -> "Fold":
-        """Return the fold with the arrays of its three splits on ``device``; out-of-distribution sets, read once, are moved then."""
+        """Return the fold with the arrays of its three splits on ``device``.
+
+        Out-of-distribution sets stay where they are, and are moved when they are read.
+        """
         moved = {name: getattr(self, name).to(device) for name in ("train", "validation", "test")}
         return replace(self, **moved)
 
 
 class DataSet(ABC):
-    """Data of a recipe; their options are the fields of a record."""
+    """The base class of data sets, whose options are the fields of a record."""
 
     outside: tuple[str, ...] = ("gaussian-noise", "pure-noise")  # names that ``ood`` may have
 
     @abstractmethod
     def sizes(self) -> dict[str, Any]:
-        """Return what a network needs to be built, such as ``classes`` and ``inputs``; without reading where that is possible."""
+        """Return the sizes that building a network requires, such as ``classes`` and ``inputs``.
+
+        If possible, no data are read.
+        """
 
     @abstractmethod
     def load(self, *, seed: int, fold: int) -> Fold:
-        """Return the training, validation and test splits; ``seed`` is used if samples have to be selected at random."""
+        """Return the training, validation and test splits; ``seed`` is used if samples are drawn at random."""
 
     def sample(self) -> Tensor | None:
         """Return two samples on the meta device (without values), or None for trees and for data of unknown shape."""
@@ -130,10 +158,10 @@ def data_folder(place: Path, *, name: str) -> Path:
 
 
 def draw_rows(rows: Indices, count: int | None, *, seed: int, what: str) -> Indices:
-    """Return ``count`` of the rows, drawn by the seed, or all in their order for None.
+    """Return ``count`` of the rows, drawn by the seed, or all rows in order if ``count`` is None.
 
     Raises:
-        InputError: If there are fewer: the record would be that of another experiment.
+        InputError: If there are fewer rows, because this would be another experiment.
     """
     if count is None:
         return rows
@@ -145,15 +173,16 @@ def draw_rows(rows: Indices, count: int | None, *, seed: int, what: str) -> Indi
 def split_rows(
     rows: int, *, validation: int, rule: str, seed: int, labels: Indices | None = None
 ) -> tuple[Indices, Indices]:
-    """Return the rows to train on and those to validate on.
+    """Return the rows to train on and the rows to validate on.
 
     Args:
-        rows: N.
+        rows: Number of rows N.
         validation: Number of validation rows.
-        rule: ``"mukhoti"``: the first rows after shuffling by numpy's legacy generator; ``"wang"``: the last rows of a
-            permutation by it; ``"plain"``: as "wang" by numpy's current generator; ``"per-class"``: equally many of each class
-            (50 per class of Tiny-ImageNet in Mukhoti et al.), drawn by the current generator.
-        seed: 1 in the code of Mukhoti et al., 101 … in that of Wang et al.
+        rule: Which rows are for validation. ``"mukhoti"``: the first rows after shuffling by NumPy's legacy generator;
+            ``"wang"``: the last rows of a permutation by the legacy generator; ``"plain"``: the last rows of a permutation
+            by NumPy's current generator; ``"per-class"``: the same number of rows from each class (50 per class for
+            Tiny-ImageNet in Mukhoti et al.), drawn by the current generator.
+        seed: Seed of the generator; 1 in the code of Mukhoti et al., and 101 … in the code of Wang et al.
         labels: (N,) classes, for ``"per-class"``.
 
     Raises:
@@ -163,7 +192,7 @@ def split_rows(
         raise InputError(f"validation in 1 … {rows - 1} samples", f"{validation}", "ask for fewer")
     if rule == "per-class" and labels is not None:
         classes, counts = np.unique(labels, return_counts=True)
-        # the same number of each class, so that a class is never without validation rows
+        # the same number from each class, so that every class has validation rows
         each, odd = divmod(validation, len(classes))
         if odd or each >= counts.min():
             wanted = f"a multiple of {len(classes)} (the classes) below {len(classes) * counts.min()} for validation"

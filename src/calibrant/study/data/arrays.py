@@ -1,4 +1,4 @@
-"""Data that are arrays in memory: scikit-learn's handwritten digits, and what a function of the user's own returns."""
+"""Data sets of arrays in memory: scikit-learn's handwritten digits, and data that a user's function returns."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -20,12 +20,14 @@ SPLIT_SEED, NOISE_SEED = 20260101, 20260102  # fixed: folds and noise are the sa
 
 @record
 class Digits(DataSet):
-    """The 1,797 digits of scikit-learn, made harder by noise and few training images; each is tested in exactly one fold.
+    """The 1,797 handwritten digits of scikit-learn, made harder by noise and by a small training set.
+
+    Each image is a test image in exactly one fold.
 
     Args:
         folds: Number of folds, from 2 to the number of images.
         noise: Standard deviation of the Gaussian noise on pixels in [0, 1].
-        train: Number of training images, drawn with the validation images from the other folds by the seed.
+        train: Number of training images. Like the validation images, they are drawn by the seed from the other folds.
         validation: Number of validation images.
     """
 
@@ -35,7 +37,7 @@ class Digits(DataSet):
     validation: Size = 400
 
     def __post_init__(self) -> None:
-        # array_split makes the first parts larger, so that the first fold leaves the fewest images
+        # array_split makes the first parts larger, so the first fold leaves the fewest images for training
         rest, asked = IMAGES - -(-IMAGES // self.folds), self.train + self.validation
         if asked > rest:
             raise InputError(f"train + validation ≤ {rest}", f"{asked}", "ask for fewer images")
@@ -64,30 +66,30 @@ class Digits(DataSet):
 
 
 class Module(DataSet):
-    """What a function of the user's own returns for the other options of the recipe's data.
+    """Data that a user's function returns.
 
     Args:
-        module: ``"module:function"``; it returns a ``Fold``, or {"train": (x, y), "val": …, "test": …} of arrays or of Datasets. It is
-            given ``seed`` and ``fold`` if it has such arguments.
+        module: The function, as ``"module:function"``. It returns a ``Fold``, or {"train": (x, y), "val": …, "test": …} with
+            arrays or Datasets. It is called with ``seed`` and ``fold`` if it has such arguments.
         folds: Number of folds.
-        options: Passed on.
+        options: Further arguments of the function, from the recipe's data options.
     """
 
     def __init__(self, module: str, folds: int = 1, **options: Any) -> None:
         self.module, self.folds, self.options = module, folds, options
 
     def sizes(self) -> dict[str, Any]:
-        """Return none: they are known when the function is called."""
+        """Return no sizes, because they are known only once the function is called."""
         return {}
 
     def sample(self) -> None:
-        """Return None."""
+        """Return None, because the shape of the data is not known."""
 
     def load(self, *, seed: int, fold: int) -> Fold:
-        """Return what the function returns.
+        """Call the function and return its splits.
 
         Raises:
-            InputError: If it cannot be imported, or returns something else.
+            InputError: If the function cannot be imported, or does not return splits.
         """
         function = imported(self.module)
         accepted = inspect.signature(function).parameters

@@ -1,6 +1,7 @@
-"""CIFAR-10, CIFAR-100, SVHN, Tiny-ImageNet: from the hub or a folder, as uint8 on the device, augmented in batches.
+"""CIFAR-10, CIFAR-100, SVHN, Tiny-ImageNet and ImageNet, from the hub or from a folder.
 
-ImageNet is decoded and cropped batch by batch; its validation images are the test set.
+The small data sets are kept as uint8 on the device and augmented in batches. ImageNet is decoded and cropped batch by
+batch, and its validation images are the test set.
 """
 
 import io
@@ -48,15 +49,15 @@ class HubSource:
     """A data set on the hub, and the papers' defaults for it.
 
     Args:
-        hub: Repository.
+        hub: Name of the repository.
         classes: Number of classes K.
-        size: Height and width.
-        config: Name of its configuration on the hub, and of a subfolder.
-        label: Column of the labels.
+        size: Height and width of the images.
+        config: Name of the configuration on the hub, and of a subfolder.
+        label: Name of the label column.
         test: The test split: ``"test"``, or ``"validation"`` if the test labels are not public.
         rule: Default rule that selects the validation images from the training images.
         validation: Default number of validation images.
-        statistics: Default mean and standard deviation.
+        statistics: Key in ``STATISTICS`` of the default mean and standard deviation.
     """
 
     hub: str
@@ -72,14 +73,14 @@ class HubSource:
 
 @dataclass(frozen=True, eq=False)
 class RawSplit:
-    """Encoded images of one split.
+    """The encoded images of one split.
 
     Args:
         table: Rows with ``{"bytes", "path"}`` under ``column``.
         column: Name of the image column.
-        labels: (N,) int64.
+        labels: (N,) int64 labels.
         classes: Number of classes K.
-        where: Its name in messages.
+        where: Name of the split in error messages.
     """
 
     table: Any
@@ -100,7 +101,7 @@ class RawSplit:
         import PIL.Image
 
         found = self.table[row][self.column]
-        # decoders raise many kinds; each means that the image is broken
+        # decoders raise many types of errors, each of which means that the image is broken
         with error_boundary("a whole image", f"a broken one in row {row} of {self.where}", "get the data again"):
             return PIL.Image.open(io.BytesIO(found["bytes"]) if found["bytes"] else found["path"]).convert("RGB")
 
@@ -114,18 +115,18 @@ def raw_split(source: HubSource, split: str, folder: str | None) -> RawSplit:
         folder: A folder with the hub's parquet files or ``split/class/image`` files; None downloads from the hub.
 
     Raises:
-        FileFormatError: If there are no such folder, split or columns, or labels are out of range.
+        FileFormatError: If there is no such folder, split or column, or if labels are out of range.
     """
     with optional("datasets", extra="study"):
         import datasets
     path, config, where = source.hub, source.config, f"{source.hub} on the hub"
     names_of_split = OTHER_NAMES[source.test if split == "test" else split]
     if folder is not None:
-        inner = Path(folder) / (config or "")  # in a copy of the hub each configuration has a folder
+        inner = Path(folder) / (config or "")  # in a copy of the hub, each configuration has a folder
         path, config, where = str(inner if inner.is_dir() else folder), None, folder
         _require_all_shards(Path(path), names_of_split)
     wanted = f"the split {names_of_split[0]!r} of {where}"
-    # the library raises many kinds: no network, no files, a broken file, a full disk
+    # the library raises many types of errors: without a network, for missing or broken files, for a full disk
     with error_boundary(wanted, "an error of the reader", "check it, or name a folder"):
         names = datasets.get_dataset_split_names(path, config)
         chosen = next((name for name in names_of_split if name in names), None)
@@ -146,12 +147,15 @@ def check_image_labels(labels: npt.NDArray[np.int64], classes: int, where: str) 
     """Return ``labels``, or raise ``FileFormatError`` if one is not in [0, K)."""
     if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
         got = f"{labels.min()} … {labels.max()} in {where}"
-        raise FileFormatError(f"labels in 0 … {classes - 1}", got, "check which data it is")
+        raise FileFormatError(f"labels in 0 … {classes - 1}", got, "check that these are the right data")
     return labels
 
 
 def _require_all_shards(folder: Path, splits: Sequence[str]) -> None:
-    """Raise if files of a split are missing, whose names say how many there are: the others would be read as if they were all."""
+    """Raise an error if files of a split are missing.
+
+    The file names state how many files there are. Without this check, the remaining files would be read as if they were all.
+    """
     for file in folder.rglob("*-of-*.parquet"):
         named = SHARD.fullmatch(file.name)
         if named and named["split"] in splits:
@@ -166,7 +170,7 @@ STATISTICS: Mapping[str, tuple[tuple[float, float, float], tuple[float, float, f
     "cifar100": ((0.507, 0.487, 0.441), (0.267, 0.256, 0.276)),
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),  # Wang et al.'s code, for CIFAR-10 too
 }
-# of random crops: shares of the area, aspect ratios, and draws before the centre is taken
+# for random crops: fraction of the area, aspect ratio, and number of draws before the centre is used instead
 AREA, RATIO, TRIES = (0.08, 1.0), (3 / 4, 4 / 3), 10
 TESTED_ON_VALIDATION: Mapping[str, Any] = {"test": "validation", "rule": "per-class", "statistics": "imagenet"}
 SOURCES = {
@@ -177,9 +181,9 @@ SOURCES = {
     "imagenet": HubSource("ILSVRC/imagenet-1k", 1000, 224, **TESTED_ON_VALIDATION, validation=50_000),
 }
 SMALL = tuple(name for name in SOURCES if name != "imagenet")  # kept in memory
-Corrupted = Literal["gaussian-blur", "contrast", "jpeg"]  # test images made worse, as out-of-distribution sets
+Corrupted = Literal["gaussian-blur", "contrast", "jpeg"]  # corruptions of test images, as out-of-distribution sets
 DECODERS = 8  # threads
-PAD = 4  # pixels before a random crop, for 32×32 and 64×64 images alike, as in Mukhoti et al. (2020), code
+PAD = 4  # pixels added before a random crop, for both 32×32 and 64×64 images, as in the code of Mukhoti et al. (2020)
 
 
 def normalised(images: Tensor, *, mean: Sequence[float], deviation: Sequence[float]) -> Tensor:
@@ -190,17 +194,18 @@ def normalised(images: Tensor, *, mean: Sequence[float], deviation: Sequence[flo
 
 @dataclass(frozen=True, eq=False)
 class LazyImages:
-    """Images of a split that are decoded when a batch is made.
+    """A split whose images are decoded when a batch is requested.
 
     Args:
         raw: The encoded images.
-        rows: (N,) their row numbers in ``raw``.
-        labels: (N,) int64.
-        size: Height and width given to the network; the shorter side is ``size · 8 / 7`` before the centre is cropped.
-        augment: Whether training images are cropped at random and half of them mirrored.
-        prepare: Normalises a batch.
+        rows: (N,) row numbers of the images in ``raw``.
+        labels: (N,) int64 labels.
+        size: Height and width of the network's input. Images are resized so that their shorter side is ``size · 8 / 7``,
+            and the centre is cropped.
+        augment: Whether training images are cropped at random and half of them are mirrored.
+        prepare: Function that normalises a batch.
         device: Device of the batches.
-        decided: As in ``Split``: predictions may have any class.
+        decided: As in ``Split``.
     """
 
     raw: RawSplit
@@ -223,7 +228,10 @@ class LazyImages:
         return replace(self, labels=self.labels.to(device), device=device)
 
     def batch(self, rows: Tensor, *, training: bool = False) -> tuple[Tensor, Tensor]:
-        """Return normalised images (B, 3, size, size) and labels (B,); random crops are drawn by torch's global generator."""
+        """Return normalised images (B, 3, size, size) and labels (B,).
+
+        Random crops are drawn by PyTorch's global generator.
+        """
         draws = torch.rand(len(rows), TRIES + 1, 4).tolist() if training and self.augment else None
 
         def work(place: int) -> np.ndarray:
@@ -238,7 +246,7 @@ class LazyImages:
 
 
 def _centre_crop(image: "Image", size: int) -> "Image":
-    """Return the centre crop of the image after resizing its shorter side to ``size · 8 / 7`` (256 for 224, ImageNet's usual ratio)."""
+    """Return the centre of the image, after resizing its shorter side to ``size · 8 / 7`` (256 for 224, as usual for ImageNet)."""
     from PIL.Image import Resampling
 
     shorter = round(size * 8 / 7)
@@ -249,7 +257,9 @@ def _centre_crop(image: "Image", size: int) -> "Image":
 
 
 def _random_part(image: "Image", size: int, draws: list[list[float]]) -> "Image":
-    """Return a random crop of 8 to 100 % of the area and aspect ratio 3:4 to 4:3, resized to ``size``, mirrored half of the time.
+    """Return a random crop of 8 to 100 % of the area with aspect ratio 3:4 to 4:3, resized to ``size``.
+
+    Half of the crops are mirrored.
 
     References:
         Szegedy et al. 2015 §6, as in the usual ImageNet code.
@@ -259,7 +269,7 @@ def _random_part(image: "Image", size: int, draws: list[list[float]]) -> "Image"
     width, height = image.size
     cut = _centre_crop(image, size)
     for area, ratio, right, down in draws[:TRIES]:
-        # the area is uniform, the logarithm of the ratio too: 3:4 is as frequent as 4:3
+        # the area and the logarithm of the ratio are uniform, so that 3:4 is as frequent as 4:3
         pixels = width * height * (AREA[0] + (AREA[1] - AREA[0]) * area)
         sides = math.exp(math.log(RATIO[0]) + (math.log(RATIO[1]) - math.log(RATIO[0])) * ratio)
         w, h = round(math.sqrt(pixels * sides)), round(math.sqrt(pixels / sides))
@@ -272,21 +282,21 @@ def _random_part(image: "Image", size: int, draws: list[list[float]]) -> "Image"
 
 @dataclass(frozen=True)
 class CropAndFlip:
-    """Crops (after padding) and mirrors each image of a batch at random, in one indexing operation.
+    """An augmentation that pads, crops and mirrors each image of a batch at random, in one indexing operation.
 
     Args:
-        pad: Number of pixels added on each side, with the value of a normalised black pixel.
-        black: That value for each channel.
+        pad: Number of black pixels added on each side.
+        black: Value of a normalised black pixel in each channel.
     """
 
     pad: int
     black: tuple[float, float, float]
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Return images (B, C, H, W) cropped and mirrored."""
+        """Return the images (B, C, H, W), cropped and mirrored."""
         count, _, height, width = images.shape
         black = images.new_tensor(self.black)[:, None, None]
-        # pad fills with 0: black is subtracted first, so that the border is a black pixel
+        # F.pad fills with 0, so black is subtracted first and added again, which makes the border black
         padded = F.pad(images - black, (self.pad,) * 4) + black
         draw = torch.randint(0, 2 * self.pad + 1, (2, count), generator=generator, device=images.device)
         mirrored = torch.rand(count, generator=generator, device=images.device) < 0.5
@@ -300,21 +310,22 @@ class CropAndFlip:
 
 @record
 class Images(DataSet):
-    """Images of one of ``SOURCES``; those of ImageNet are decoded batch by batch.
+    """An image data set in ``SOURCES``. The images of ImageNet are decoded batch by batch.
+
+    If ``split``, ``validation`` or ``statistics`` is None, the papers' choice for the data set is used.
 
     Args:
-        name: Its name.
-        folder: A folder with the hub's files, with ``split/class/image`` files, or with ``train*.npz`` and ``test*.npz`` parts
-            that contain ``images`` (N, H, W, 3) uint8 and ``labels``; None downloads from the hub.
-        split: The rule that selects the validation images from the training images, see ``split_rows``. None, here and for
-            ``validation`` and ``statistics``, is the papers' choice for the data set.
-        split_seed: Seed of that rule; 1 in Mukhoti et al.'s code, 101 … in Wang et al.'s.
+        name: Name of the data set.
+        folder: A folder with the hub's files, with ``split/class/image`` files, or with ``train*.npz`` and ``test*.npz``
+            parts that contain ``images`` (N, H, W, 3) uint8 and ``labels``; None downloads from the hub.
+        split: The rule that selects the validation images from the training images, as in ``split_rows``.
+        split_seed: Seed of this rule; 1 in Mukhoti et al.'s code, and 101 … in Wang et al.'s code.
         validation: Number of validation images.
-        statistics: Mean and standard deviation of the channels.
-        augment: Whether training images are cropped and mirrored.
-        train: Number of training images to use, drawn by the seed; None is all.
-        test: Number of test images to use; None is all.
-        size: Height and width given to the network, of ImageNet only.
+        statistics: Name of the mean and standard deviation that normalise the channels.
+        augment: Whether training images are cropped and mirrored at random.
+        train: Number of training images to use, drawn by the seed; None uses all.
+        test: Number of test images to use; None uses all.
+        size: Height and width of the network's input, for ImageNet only.
     """
 
     outside = (*DataSet.outside, *get_args(Corrupted), *SMALL)
@@ -322,7 +333,7 @@ class Images(DataSet):
     name: Text
     folder: Path | None = None
     split: Literal["mukhoti", "wang", "plain", "per-class"] | None = None
-    split_seed: Annotated[Natural, Field(lt=2**32)] = 1  # of NumPy's legacy generator
+    split_seed: Annotated[Natural, Field(lt=2**32)] = 1  # the limit of NumPy's legacy generator
     validation: Size | None = None
     statistics: Literal["cifar10", "cifar100", "imagenet"] | None = None
     augment: Flag = True
@@ -332,11 +343,11 @@ class Images(DataSet):
 
     def __post_init__(self) -> None:
         if self.name != "imagenet" and self.size is not None:
-            raise InputError("size of data set 'imagenet' alone", f"{self.size} of {self.name!r}", "leave it out")
+            raise InputError("size only for the data set 'imagenet'", f"{self.size} for {self.name!r}", "leave it out")
 
     @property
     def side(self) -> int:
-        """Height and width given to the network."""
+        """The height and width of the network's input."""
         return self.size or SOURCES[self.name].size
 
     def sizes(self) -> dict[str, Any]:
@@ -351,7 +362,7 @@ class Images(DataSet):
         """Return the splits.
 
         Raises:
-            InputError: If there are fewer images than are asked for.
+            InputError: If there are fewer images than requested.
             FileFormatError: If there are no such files.
         """
         source = SOURCES[self.name]
@@ -363,12 +374,12 @@ class Images(DataSet):
         fit = draw_rows(fit, self.train, seed=seed, what=f"train images of {self.name} (those not for validation)")
         tested = draw_rows(np.arange(len(test)), self.test, seed=0, what=f"test images of {self.name}")
         black = (-mean[0] / deviation[0], -mean[1] / deviation[1], -mean[2] / deviation[2])
-        crops = self.augment and self.name != "imagenet"  # which crops while it decodes
+        crops = self.augment and self.name != "imagenet"  # ImageNet is cropped while it is decoded
         sizes = {**self.sizes(), "classes": classes}
         return Fold(whole[fit], whole[held], test[tested], sizes, augment=CropAndFlip(PAD, black) if crops else None)
 
     def _read(self, split: str, prepare: Prepare) -> tuple[Any, Indices, int]:
-        """Return a split, its labels (N,) and K."""
+        """Return a split, its labels (N,) and the number of classes K."""
         place = None if self.folder is None else str(data_folder(self.folder, name=self.name))
         if self.name == "imagenet":
             raw = raw_split(SOURCES[self.name], split, place)
@@ -399,6 +410,11 @@ def read_images(name: str, split: str, folder: str | None) -> tuple[np.ndarray, 
 
 
 def _read_shard(part: Path, source: HubSource) -> tuple[np.ndarray, np.ndarray]:
+    """Return the images (N, H, W, 3) and labels (N,) in one ``.npz`` file.
+
+    Raises:
+        FileFormatError: If the file does not contain such arrays.
+    """
     arrays, side = read_arrays(part), source.size
     pixels, labels = (arrays.get(name, np.empty(0)) for name in ("images", "labels"))
     whole = labels.ndim == 1 and labels.dtype.kind in "iu" and len(labels)

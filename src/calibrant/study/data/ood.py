@@ -1,6 +1,6 @@
-"""Out-of-distribution data for prediction only: noise, the test images made worse as in CIFAR-10-C, and images of other data sets.
+"""Out-of-distribution data, for prediction only: noise, test images corrupted as in CIFAR-10-C, and images of other data sets.
 
-``data = {name = "cifar10", ood = ["gaussian-noise", "svhn", {name = "pure-noise", deviation = 0.5}]}``
+A recipe names them with its data: ``data = {name = "cifar10", ood = ["svhn", {name = "pure-noise", deviation = 0.5}]}``.
 """
 
 import io
@@ -24,29 +24,29 @@ from calibrant.study.record import NonNegative, Real, Size, naming, record, requ
 
 NOISE_STREAM = 20260103  # makes this noise independent of other draws with the same seed
 ROWS = 4096  # images per block
-# of corruptions by severity: deviations of a blur in pixels, factors on the contrast, qualities of a JPEG
+# parameters of corruptions by severity: standard deviations of a blur in pixels, factors on the contrast, JPEG qualities
 DEVIATIONS = (0.4, 0.6, 0.7, 0.8, 1.0)
 FACTORS = (0.75, 0.5, 0.4, 0.3, 0.15)
 QUALITIES = (80, 65, 58, 50, 40)
 
 
 class Outside(ABC):
-    """An out-of-distribution set; its options are the fields of a record."""
+    """The base class of out-of-distribution sets, whose options are the fields of a record."""
 
     @abstractmethod
     def of(self, inside: TensorSplit, *, name: str, seed: int, folder: Path | None) -> TensorSplit:
-        """Return the set, shaped and preprocessed like the test samples ``inside``."""
+        """Return the samples of the set, with the shape and preprocessing of the test samples ``inside``."""
 
 
 def _noisy(inside: TensorSplit, seed: int, draw: Callable[[Tensor, Tensor], Tensor]) -> TensorSplit:
-    """Return as many samples as there are in ``inside``; for images clipped to [0, 1] and rounded down to bytes.
+    """Return noisy samples, as many as in ``inside``; images are clipped to [0, 1] and rounded down to bytes.
 
     Args:
         inside: The test samples.
         seed: Seed of the noise.
-        draw: Makes samples from those of the data and from standard normal numbers of their shape.
+        draw: Function that makes samples from test samples and standard normal numbers of the same shape.
     """
-    # drawn by NumPy on the CPU: the same noise on every device
+    # drawn by NumPy on the CPU, so that the noise is the same on every device
     rng, parts = np.random.default_rng([NOISE_STREAM, seed]), []
     whole = inside.inputs.dtype == torch.uint8
     for rows in inside.inputs.split(ROWS):
@@ -58,10 +58,10 @@ def _noisy(inside: TensorSplit, seed: int, draw: Callable[[Tensor, Tensor], Tens
 
 @record
 class GaussianNoise(Outside):
-    """The test samples with noise added, as in CIFAR-10-C.
+    """The test samples with Gaussian noise added, as in CIFAR-10-C.
 
     Args:
-        deviation: Standard deviation on pixels in [0, 1]; 0.1 is severity 5 of CIFAR-10-C.
+        deviation: Standard deviation of the noise on pixels in [0, 1]; 0.1 is severity 5 of CIFAR-10-C.
 
     References:
         Hendrycks & Dietterich 2019 (CIFAR-10-C); Ghosh et al. 2022 (AdaFocal), Figure on OOD detection.
@@ -76,7 +76,7 @@ class GaussianNoise(Outside):
 
 @record
 class PureNoise(Outside):
-    """Noise alone.
+    """Pure Gaussian noise.
 
     Args:
         mean: Mean of every pixel, in [0, 1].
@@ -96,12 +96,14 @@ class PureNoise(Outside):
 
 @record
 class Corruption(Outside):
-    """Images of the test set, each made worse by itself; their labels stay right, so that an ECE under shift can be measured.
+    """The test images, each corrupted separately.
+
+    The images keep their labels, so that the ECE under this shift can be measured.
 
     Args:
-        kind: ``"gaussian-blur"``; ``"contrast"``: pixels nearer to the mean of their channel in the image; or ``"jpeg"``.
-        severity: 1 … 5: a deviation of .4, .6, .7, .8 or 1 pixel, a factor of .75, .5, .4, .3 or .15 on the distance from the
-            mean, or a quality of 80, 65, 58, 50 or 40.
+        kind: ``"gaussian-blur"``, ``"contrast"`` (which moves pixels towards the mean of their channel) or ``"jpeg"``.
+        severity: From 1 to 5. The blur has a standard deviation of .4, .6, .7, .8 or 1 pixel, the contrast multiplies the
+            distance from the mean by .75, .5, .4, .3 or .15, and the JPEG quality is 80, 65, 58, 50 or 40.
 
     References:
         Hendrycks & Dietterich 2019, code of CIFAR-10-C.
@@ -111,18 +113,18 @@ class Corruption(Outside):
     severity: Annotated[Size, Field(le=5)] = 5
 
     def of(self, inside: TensorSplit, *, name: str, seed: int, folder: Path | None) -> TensorSplit:
-        """Return the same images, made worse, in the same order.
+        """Return the corrupted images, in the same order.
 
         Raises:
             InputError: If the samples are not images of bytes.
         """
         if inside.inputs.dtype != torch.uint8:
-            raise InputError(f"images beside the ood set {name!r}", "rows of numbers", "leave it out")
+            raise InputError(f"images for the ood set {name!r} to corrupt", "rows of numbers", "leave it out")
         images = np.stack([self._worse(image.numpy()) for image in inside.inputs.cpu()])
         return replace(inside, inputs=torch.from_numpy(images).to(inside.inputs.device))
 
     def _worse(self, image: np.ndarray) -> np.ndarray:
-        """Return an image (H, W, 3) of bytes, clipped and rounded down as CIFAR-10-C has them."""
+        """Return the corrupted image (H, W, 3) as bytes, clipped and rounded down as in CIFAR-10-C."""
         level, pixels = self.severity - 1, image / 255.0
         if self.kind == "jpeg":
             with optional("PIL", extra="study"):
@@ -143,16 +145,16 @@ class Corruption(Outside):
 
 @record
 class OtherImages(Outside):
-    """The test images of another data set, resized to the size of the data's if they have another.
+    """The test images of another data set, resized to the size of the data's own images.
 
     Args:
-        test: Number of images to use, drawn by the seed; None is all.
+        test: Number of images to use, drawn by the seed; None uses all.
     """
 
     test: Size | None = None
 
     def of(self, inside: TensorSplit, *, name: str, seed: int, folder: Path | None) -> TensorSplit:
-        """Return the images, without labels: their classes are others."""
+        """Return the images without labels, because they have other classes."""
         place = None if folder is None else str(data_folder(folder.parent / name, name=f"the ood set {name!r}"))
         images = read_images(name, "test", place)[0]
         rows = draw_rows(np.arange(len(images)), self.test, seed=seed, what=f"test images of {name}")
@@ -162,7 +164,7 @@ class OtherImages(Outside):
         return replace(inside, inputs=pixels, labels=torch.full((len(pixels),), -1))
 
 
-# those that are made of the data; other names are data sets
+# sets that are made from the data or from noise; all other names are data sets
 KINDS: Mapping[str, Callable[..., Outside]] = {
     "gaussian-noise": GaussianNoise,
     "pure-noise": PureNoise,
@@ -171,14 +173,14 @@ KINDS: Mapping[str, Callable[..., Outside]] = {
 
 
 def outside_of(entries: Sequence[Any], *, known: Sequence[str]) -> dict[str, Outside]:
-    """Return the out-of-distribution sets of a recipe, by name, before anything is read.
+    """Return the out-of-distribution sets of a recipe by name, without reading any data.
 
     Args:
         entries: Names, or tables with a ``name`` and options.
-        known: Names of those that can stand beside the data; none beside text.
+        known: Names of the sets that the data can be combined with; empty for text.
 
     Raises:
-        InputError: If one is unknown, named twice, or has other options.
+        InputError: If a set is unknown, is named twice, or does not have such options.
     """
     tables = [dict(entry) if isinstance(entry, Mapping) else {"name": entry} for entry in entries]
     require_once([table.get("name") for table in tables], name="the ood sets")
@@ -186,7 +188,7 @@ def outside_of(entries: Sequence[Any], *, known: Sequence[str]) -> dict[str, Out
     for table in tables:
         name = table.pop("name", None)
         if name not in known:
-            raise InputError(f"ood sets of {', '.join(known) or 'none (text)'}", f"{name!r}", "choose among these")
+            raise InputError(f"ood sets among {', '.join(known) or 'none (text)'}", f"{name!r}", "choose among these")
         with naming(f"ood set {name!r}"):
             made[name] = KINDS.get(name, OtherImages)(**table)
     return made
@@ -197,9 +199,9 @@ def ood_splits(sets: Mapping[str, Outside], *, inside: Split, seed: int, folder:
 
     Args:
         sets: The result of ``outside_of``.
-        inside: The test samples: they set the shape, and ``"gaussian-noise"`` is added to them.
-        seed: Draws noise and samples.
-        folder: Folder of the data set; those of other data sets must have the same parent. None downloads from the hub.
+        inside: The test samples, which determine the shape, and which ``"gaussian-noise"`` is added to.
+        seed: Seed for drawing noise and samples.
+        folder: Folder of the data set. The folders of other data sets must be next to it. None downloads from the hub.
 
     Raises:
         FileFormatError: If the folder of another data set does not exist.
@@ -207,12 +209,12 @@ def ood_splits(sets: Mapping[str, Outside], *, inside: Split, seed: int, folder:
     if not sets:
         return {}
     if not isinstance(inside, TensorSplit) or inside.inputs.dtype not in (torch.uint8, torch.float32):
-        raise InputError("images or rows of numbers beside ood sets", f"{type(inside).__name__}", "leave ood out")
+        raise InputError("images or rows of numbers for ood sets", f"{type(inside).__name__}", "leave ood out")
     return {name: one.of(inside, name=name, seed=seed, folder=folder) for name, one in sets.items()}
 
 
 def _resized(pixels: Tensor, size: tuple[int, ...]) -> Tensor:
-    """Return images (N, H, W, 3) uint8 in another size, bilinear with antialiasing."""
+    """Return uint8 images (N, H, W, 3) in another size, by bilinear interpolation with antialiasing."""
     moved = pixels.permute(0, 3, 1, 2).float()
     out = F.interpolate(moved, size=size, mode="bilinear", antialias=True, align_corners=False)
     return out.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1)

@@ -1,4 +1,4 @@
-"""Text: the Stanford Sentiment Treebank as trees, level by level, and 20 Newsgroups as words or tokens."""
+"""Text data sets: the Stanford Sentiment Treebank as trees, and 20 Newsgroups as words or tokens."""
 
 import gzip
 import math
@@ -23,7 +23,8 @@ from calibrant.study.data._split import CPU, DataSet, Fold, Indices, TensorSplit
 from calibrant.study.record import Flag, Size, Text, record
 
 Node = list[Any]  # [label, word] or [label, left, right]
-# Nodes as (height, word index, positions of the children, label or −1), by height: leaves from left to right first, the root last.
+# Nodes as (height, word index, positions of the children, label or −1), ordered by height: first the leaves from left to right, last
+# the root.
 Tree = Sequence[tuple[int, int, Sequence[int], int]]
 
 
@@ -32,8 +33,8 @@ class TreeBatch:
     """A batch of trees in the order of computation.
 
     Args:
-        words: (leaves of all trees,) int64.
-        levels: For each height, the positions of left and of right children among the nodes computed so far.
+        words: (L,) int64 word indices of the L leaves of all trees.
+        levels: For each height, the positions of the left and the right children among the nodes computed so far.
         asked: (M,) int64 positions of the nodes whose logits are requested.
     """
 
@@ -44,12 +45,12 @@ class TreeBatch:
 
 @dataclass(frozen=True, eq=False)
 class TreeSplit:
-    """Trees of one split, for training on all labelled nodes and evaluation at the roots.
+    """A split of trees, for training on all labelled nodes and evaluation at the roots.
 
     Args:
-        trees: N trees.
+        trees: The N trees.
         device: Device of the batches.
-        decided: Classes among which a prediction is decided; () for all.
+        decided: The classes among which predictions are decided; () for all classes.
     """
 
     trees: Sequence[Tree]
@@ -58,7 +59,7 @@ class TreeSplit:
 
     @property
     def labels(self) -> Tensor:
-        """(N,) int64 labels of the roots."""
+        """The labels of the roots, (N,) int64."""
         return torch.tensor([tree[-1][3] for tree in self.trees], device=self.device)
 
     def __len__(self) -> int:
@@ -69,9 +70,9 @@ class TreeSplit:
         return replace(self, device=device)
 
     def batch(self, rows: Tensor, *, training: bool = False) -> tuple[TreeBatch, Tensor]:
-        """Return the trees ``rows`` with the labels of all labelled nodes for training, else of the roots."""
+        """Return the trees ``rows`` with the labels of all labelled nodes for training, or of the roots for evaluation."""
         trees, tensor = [self.trees[row] for row in rows.tolist()], partial(torch.tensor, device=self.device)
-        # children stand lower than their parent, so that a level needs only levels before it
+        # children have a smaller height than their parent, so a level needs only the levels before it
         nodes = sorted((node[0], i, j) for i, tree in enumerate(trees) for j, node in enumerate(tree))
         position = {(i, j): place for place, (_, i, j) in enumerate(nodes)}
         words, levels = [], []
@@ -92,15 +93,15 @@ class TreeSplit:
 
 
 def parse(line: str) -> Node:
-    """Return a bracketed tree, ``(3 (2 a) (3 b))``, as nested lists.
+    """Return a bracketed tree, such as ``(3 (2 a) (3 b))``, as nested lists.
 
     Raises:
-        FileFormatError: If brackets do not match, or a node does not have a label and a word or two children.
+        FileFormatError: If brackets do not match, or if a node does not have a label and either a word or two children.
     """
     wanted, remedy = "one tree per line, of '(label word)' or '(label left right)'", "see the Penn Treebank format"
     with error_boundary(wanted, f"{line[:60]!r}", remedy):
         stack: list[list[Any]] = [[]]
-        for token in re.findall(r"[()]|[^() ]+", line.strip()):  # not split(): a word may contain a no-break space
+        for token in re.findall(r"[()]|[^() ]+", line.strip()):  # not split(), as words may contain no-break spaces
             if token == "(":
                 stack.append([])
             elif token == ")":
@@ -119,8 +120,8 @@ def build_tree(root: Node, *, index: dict[str, int], labels: dict[int, int]) -> 
 
     Args:
         root: The result of ``parse``.
-        index: Word → its index; 0 for all others.
-        labels: Label in the file → class; −1 for all others.
+        index: Dict from words to their indices; all other words have index 0.
+        labels: Dict from labels in the file to classes; all other labels become −1.
     """
     nodes: list[tuple[int, int, list[int], int]] = []  # height, word, children, label; children before their parent
 
@@ -132,7 +133,7 @@ def build_tree(root: Node, *, index: dict[str, int], labels: dict[int, int]) -> 
         return len(nodes) - 1
 
     add(root)
-    # stable: the leaves come first, from left to right, and the root, the highest, is the last
+    # sorting is stable, so the leaves come first, from left to right, and the root, which is highest, comes last
     order = sorted(range(len(nodes)), key=lambda node: nodes[node][0])
     place = {node: rank for rank, node in enumerate(order)}
     by_height = (nodes[node] for node in order)
@@ -142,25 +143,26 @@ def build_tree(root: Node, *, index: dict[str, int], labels: dict[int, int]) -> 
 BINARY = {0: 0, 1: 0, 3: 1, 4: 1}  # neutral (2) is left out
 TERNARY = {0: 0, 1: 0, 2: 1, 3: 2, 4: 2}
 WORD = re.compile(r"[a-z0-9']+")
-# what is between the characters that Keras filters
+# the text between the characters that Keras filters out
 KERAS_WORD = re.compile(r"""[^ \t\n!"#$%&()*+,\-./:;<=>?@\[\\\]^_`{|}~]+""")
-OTHER_WORDS = (-0.05, 0.05)  # mean and deviation of the vectors of words without one, as in Mukhoti et al.'s code
-UNREAD_VOCABULARY = 8  # stands for the vocabulary of texts that have not been read
+OTHER_WORDS = (-0.05, 0.05)  # mean and deviation of random vectors for words without one, as in Mukhoti et al.'s code
+UNREAD_VOCABULARY = 8  # placeholder for the vocabulary size of texts that have not been read
 Length = Annotated[Size, Field(ge=2)]  # a tokenizer adds a first and a last token
 
 
 @record
 class Treebank(DataSet):
-    """The binary Stanford Sentiment Treebank: 6,920 / 872 / 1,821 trees whose root is not neutral.
+    """The binary Stanford Sentiment Treebank, 6,920 / 872 / 1,821 trees whose root is not neutral.
 
-    With three classes a network is also trained on the neutral nodes inside the trees, and decides between negative (0) and
-    positive (2) only; the confidence is the probability among all three classes, as in Mukhoti et al.'s code.
+    With three classes, a network is also trained on the neutral nodes inside the trees. It decides only between negative (0)
+    and positive (2), but its confidence is the probability among all three classes, as in Mukhoti et al.'s code.
 
     Args:
-        folder: A folder with ``train.txt``, ``dev.txt`` and ``test.txt``, plain or ``.gz``, one bracketed tree per line.
-        classes: 2, or 3 as in the authors' code.
-        glove: A file of word vectors, by its path or its name in ``folder``; networks receive them as ``vectors``. The seed
-            draws those of other words.
+        folder: A folder with ``train.txt``, ``dev.txt`` and ``test.txt``, plain or as ``.gz``, with one bracketed tree per
+            line.
+        classes: Number of classes: 2, or 3 as in Mukhoti et al.'s code.
+        glove: A file of word vectors, by its path or its name in ``folder``. Networks receive the vectors as ``vectors``;
+            vectors of words that are not in the file are drawn by the seed.
     """
 
     outside = ()
@@ -170,7 +172,7 @@ class Treebank(DataSet):
     glove: Path | None = None
 
     def sample(self) -> None:
-        """Return None: a batch of trees is not one tensor."""
+        """Return None, because a batch of trees is not a single tensor."""
 
     def sizes(self) -> dict[str, Any]:
         """Return the sizes, with a placeholder for the number of words."""
@@ -188,7 +190,7 @@ class Treebank(DataSet):
         words = {name: {word for root in found for word in leaves_of(root)} for name, found in roots.items()}
         known, sizes = words["train"], self.sizes()
         if self.glove is not None:
-            known = set().union(*words.values())  # also those of validation and test trees: vectors do not use labels
+            known = set().union(*words.values())  # also of validation and test trees, as vectors use no labels
             found = read_glove(self.glove, folder=place, words=known)
             sizes["vectors"] = vector_table(found, sorted(known), seed=seed)
         index = {word: place for place, word in enumerate(sorted(known), start=1)}
@@ -200,22 +202,23 @@ class Treebank(DataSet):
 
 @record
 class Newsgroups(DataSet):
-    """20 Newsgroups as indices of its most frequent words, or as tokens.
+    """The 20 Newsgroups texts, as indices of their most frequent words or as tokens.
 
     Args:
-        folder: A folder with ``train*.parquet`` and ``test*.parquet`` with the columns ``text`` and ``label``.
-        vocabulary: Size of the vocabulary, the most frequent words of the training texts, with 0 for padding; other
-            words are left out.
-        length: Number of words or tokens of a text that are kept; 300, or 256 with a tokenizer, if left out.
-        words: ``"first"`` keeps the first ``length`` words ``[a-z0-9']+``, and counts them in the training texts. ``"keras"``
-            follows Mukhoti et al.'s code: it keeps the last ``length`` words, puts the padding before them, counts words in all
-            texts, and uses zeros as vectors of words that are not in ``glove``.
-        split: ``"date"`` tests on the later texts. ``"mukhoti"`` uses the fixed shuffle of their code: the last fifth is the
-            test set, and the ``validation`` texts before it are held out.
-        headers: Whether a text's header, up to its first empty line, is kept; a text without such a line is kept whole.
-        validation: Number of validation texts, drawn by the seed from the training ones unless ``split`` says which.
-        glove: As for the treebank; with it the vocabulary is as large as there are words.
-        tokenizer: A folder with a tokenizer's files, or a name on the hub: texts as its tokens.
+        folder: A folder with ``train*.parquet`` and ``test*.parquet`` files that have the columns ``text`` and ``label``.
+        vocabulary: Size of the vocabulary: the most frequent words of the training texts, and 0 for padding. Other words
+            are left out.
+        length: Number of words or tokens of a text that are kept; None is 300, or 256 with a tokenizer.
+        words: ``"first"`` keeps the first ``length`` words ``[a-z0-9']+``, and counts words in the training texts.
+            ``"keras"`` follows Mukhoti et al.'s code: it keeps the last ``length`` words, puts the padding before them,
+            counts words in all texts, and uses zeros as vectors of words that are not in ``glove``.
+        split: ``"date"`` tests on the later texts. ``"mukhoti"`` uses the fixed shuffle of Mukhoti et al.'s code, with the
+            last fifth as test set and the ``validation`` texts before it as validation set.
+        headers: Whether to keep a text's header, up to its first empty line. A text without such a line is kept whole.
+        validation: Number of validation texts. They are drawn from the training texts by the seed, unless ``split``
+            determines them.
+        glove: A file of word vectors, as in ``Treebank``. With it, the vocabulary is as large as there are words.
+        tokenizer: A folder with a tokenizer's files, or a name on the hub, to read texts as tokens; None reads words.
     """
 
     outside = ()
@@ -232,7 +235,7 @@ class Newsgroups(DataSet):
 
     def __post_init__(self) -> None:
         if self.tokenizer is not None and self.glove is not None:
-            raise InputError("glove without a tokenizer", "both", "leave one out")
+            raise InputError("either glove or a tokenizer", "both", "leave one out")
 
     @property
     def kept(self) -> int:
@@ -254,14 +257,14 @@ class Newsgroups(DataSet):
             FileFormatError: If there are no such files.
             MissingExtraError: If ``transformers`` is needed and not installed.
         """
-        # by date the test texts are later than all others
+        # with a split by date, the test texts are later than all others
         texts, labels, count = read_newsgroups(self.folder, headers=self.headers)
         if self.split == "date":
             fit, held = split_rows(count, validation=self.validation, rule="plain", seed=seed)
             tested = np.arange(count, len(texts))
         else:
             order = np.arange(len(texts))
-            np.random.RandomState(1).shuffle(order)  # the generator of the code that is reproduced
+            np.random.RandomState(1).shuffle(order)  # the generator that Mukhoti et al.'s code uses
             count = len(texts) - len(texts) // 5
             fit, held, tested = np.split(order, [count - self.validation, count])
         rows = (fit, held, tested)
@@ -283,6 +286,7 @@ class Newsgroups(DataSet):
         return Fold(train, validation, test, sizes=sizes)
 
     def _encoded(self, texts: list[list[str]], labels: Indices, index: dict[str, int]) -> TensorSplit:
+        """Return the split of these texts, as rows of word indices with padding."""
         length, keras = self.kept, self.words == "keras"
         rows = torch.zeros(len(texts), length, dtype=torch.int32)
         for row, words in enumerate(texts):
@@ -293,14 +297,14 @@ class Newsgroups(DataSet):
 
 
 def read_newsgroups(folder: Path, *, headers: bool) -> tuple[list[str], Indices, int]:
-    """Return the texts of 20 Newsgroups, their labels (N,), and how many of the first ones are the training texts by date.
+    """Return the texts of 20 Newsgroups, their labels (N,), and the number of training texts, which come first.
 
     Args:
         folder: As in ``Newsgroups``.
-        headers: Whether a text's header, the lines up to the first empty one, is kept.
+        headers: Whether to keep a text's header, the lines up to the first empty line.
 
     Raises:
-        FileFormatError: If there are no such files or columns, or a label is not in [0, 20).
+        FileFormatError: If there are no such files or columns, or if a label is not in [0, 20).
     """
     import pyarrow.parquet
 
@@ -311,17 +315,17 @@ def read_newsgroups(folder: Path, *, headers: bool) -> tuple[list[str], Indices,
     for name in ("train", "test"):
         files = sorted(folder.glob(f"{name}*.parquet"))
         if not files:
-            raise FileFormatError(f"{name}*.parquet in {folder}", "none", "name the folder that holds them")
+            raise FileFormatError(f"{name}*.parquet in {folder}", "none", "name the folder that contains them")
         trained = len(texts)
         for file in files:
-            # the reader's errors share no base class; each means that the file does not serve
-            with error_boundary(f"the columns text and label in {file}", "a file without", "write it again"):
+            # the reader's errors have no common base class; each means that the file cannot be used
+            with error_boundary(f"the columns text and label in {file}", "a file without them", "write it again"):
                 table = pyarrow.parquet.read_table(file, columns=["text", "label"])
                 texts += table["text"].to_pylist()
                 labels.append(table["label"].to_numpy().astype(np.int64))
     found = np.concatenate(labels)
     if not all(isinstance(text, str) for text in texts) or not 0 <= found.min() <= found.max() < 20:
-        raise FileFormatError(f"texts with labels in 0 … 19 in {folder}", "others", "check the files")
+        raise FileFormatError(f"texts with labels in 0 … 19 in {folder}", "other values", "check the files")
     return texts if headers else [text[max(0, text.find("\n\n")) :] for text in texts], found, trained
 
 
@@ -340,15 +344,15 @@ def leaves_of(node: Node) -> list[str]:
 
 
 def read_glove(path: Path, *, folder: Path, words: Set[str]) -> dict[str, list[float]]:
-    """Return the vectors of those ``words`` that are in a text file of one word and its numbers per line.
+    """Return the vectors of all ``words`` that occur in a file with one word and its numbers per line.
 
     Args:
-        path: A file such as glove.840B.300d.txt, by its path or its name in ``folder``; a word may contain spaces.
-        folder: That of the texts.
-        words: The words to read, in the file's case.
+        path: A file such as glove.840B.300d.txt, by its path or its name in ``folder``. A word may contain spaces.
+        folder: The folder of the texts.
+        words: The words to read, with upper and lower case as in the file.
 
     Raises:
-        FileFormatError: If there is no such file, or a line does not have a word and as many numbers as the first line.
+        FileFormatError: If there is no such file, or if a line does not have a word and as many numbers as the first line.
     """
     path = path if path.is_file() else folder / path
     if not path.is_file():
@@ -374,18 +378,18 @@ def read_glove(path: Path, *, folder: Path, words: Set[str]) -> dict[str, list[f
 
 
 def vector_table(found: Mapping[str, Sequence[float]], words: Sequence[str], *, seed: int) -> Tensor:
-    """Return vectors (1 + words, size), row 0 for unknown words; words without a vector get a random one.
+    """Return a table of vectors (1 + words, size), whose row 0 is for unknown words.
 
     Args:
         found: The result of ``read_glove``.
-        words: The words in order of their index, which counts from 1.
-        seed: Draws the vectors of other words.
+        words: The words in the order of their indices, which are counted from 1.
+        seed: Seed for drawing random vectors for words that have none.
 
     Raises:
         FileFormatError: If no word was found.
     """
     if not found:
-        raise FileFormatError("vectors for words of the texts", "none", "check the file's language and case")
+        raise FileFormatError("vectors for words in the texts", "none", "check the file's language and case")
     size = len(next(iter(found.values())))
     table = np.random.default_rng(seed).normal(*OTHER_WORDS, (len(words) + 1, size))
     for place, word in enumerate(words, start=1):
@@ -395,7 +399,7 @@ def vector_table(found: Mapping[str, Sequence[float]], words: Sequence[str], *, 
 
 
 def _trimmed(ids: Tensor, *, pad: int) -> Tensor:
-    """Return token ids (B, longest) int64 without the columns that are padding in all rows."""
+    """Return int64 token ids (B, longest) without the columns that are padding in all rows."""
     used = (ids != pad).any(dim=0).nonzero()
     return ids[:, : int(used.max()) + 1 if len(used) else 1].long()
 
@@ -406,7 +410,7 @@ def tokenised(parts: Sequence[tuple[list[str], Indices]], name: str, *, length: 
     Args:
         parts: Texts and labels of the three splits.
         name: A folder with a tokenizer's files, or a name on the hub.
-        length: Number of tokens that are kept.
+        length: Number of tokens of a text that are kept.
         classes: Number of classes K.
 
     Raises:
@@ -419,7 +423,8 @@ def tokenised(parts: Sequence[tuple[list[str], Indices]], name: str, *, length: 
     with error_boundary("a tokenizer's folder or name", f"{name!r}", "check it"):
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     if tokenizer.pad_token_id is None:
-        raise InputError("a tokenizer with padding", f"{name!r} without", "choose an encoder's, as BERT's")
+        remedy = "choose the tokenizer of an encoder such as BERT"
+        raise InputError("a tokenizer with padding", f"{name!r} without padding", remedy)
     splits = []
     for texts, labels in parts:
         encoded = tokenizer(texts, truncation=True, max_length=length, padding="max_length", return_tensors="np")

@@ -1,6 +1,6 @@
-"""Networks of the studies, constructed from the sizes of the data (``classes``, ``inputs`` …) and options of their own.
+"""The studies' networks, which are constructed from the sizes of the data (``classes``, ``inputs`` …) and their own options.
 
-The last layer is called ``classifier`` in all of them, so that the trajectory can follow its norm.
+The last layer of each network is called ``classifier``, so that the trajectory can record its norm.
 """
 
 from calibrant.study.models.images import MLP, VGG, DenseNet, ResNet, ThinResNet, ViT, WideResNet

@@ -1,4 +1,4 @@
-"""Networks of images and rows: ResNet, thin ResNet, Wide-ResNet, DenseNet, VGG and ViT for 32×32 and 64×64 images, and an MLP."""
+"""Networks for images and rows: ResNet, thin ResNet, Wide-ResNet, DenseNet, VGG and ViT for 32×32 and 64×64 images, and an MLP."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -13,28 +13,39 @@ from calibrant.errors import InputError
 
 
 class Classifier(nn.Module):
-    """A network whose last layer, ``classifier``, takes what ``features`` returns; a subclass makes both."""
+    """A network whose last layer, ``classifier``, takes the output of ``features``. Subclasses create both."""
 
     features: nn.Module
     classifier: nn.Module
 
     def forward(self, inputs: Any) -> Tensor:
-        """Return logits (N, K) of a batch: images (N, 3, H, W), rows (N, …), or what the class says."""
+        """Return the logits (N, K) of a batch of images (N, 3, H, W), rows (N, …), or other inputs that the class takes."""
         return self.classifier(self.features(inputs))
 
     def _end(self, layers: list[nn.Module], width: int, classes: int, *, pool: int = 1) -> None:
-        """Make the network: ``layers`` that end in ``width`` channels, their averages over ``pool`` × ``pool`` parts, a linear layer."""
+        """Create the network from ``layers``, average pooling and a linear layer.
+
+        Args:
+            layers: Layers whose output has ``width`` channels.
+            width: Number of channels.
+            classes: Number of classes K.
+            pool: Height and width of the output of the average pooling.
+        """
         self.features = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(pool), nn.Flatten())
         self.classifier = nn.Linear(width * pool * pool, classes)
 
 
 class MLP(Classifier):
-    """Linear layers with ReLU between them.
+    """A multilayer perceptron: linear layers with ReLU between them.
 
     Args:
         classes: Number of classes K.
-        inputs: int of a flattened sample.
+        inputs: Number of values in a flattened sample.
         hidden: Width of each hidden layer.
+
+    Examples:
+        >>> MLP(classes=3, inputs=64)(torch.zeros(2, 64)).shape
+        torch.Size([2, 3])
     """
 
     def __init__(self, classes: int, inputs: int, hidden: Sequence[int] = (128, 128)) -> None:
@@ -52,7 +63,7 @@ LAYERS = {
     "34": ("basic", (3, 4, 6, 3)),
     "50": ("bottleneck", (3, 4, 6, 3)),
     "101": ("bottleneck", (3, 4, 23, 3)),
-    "110": ("bottleneck", (3, 4, 26, 3)),  # what Mukhoti et al.'s code calls ResNet-110; not He's
+    "110": ("bottleneck", (3, 4, 26, 3)),  # called ResNet-110 in Mukhoti et al.'s code; not He et al.'s
 }
 
 
@@ -98,21 +109,24 @@ class Bottleneck(nn.Module):
 
 
 class Padded(nn.Module):
-    """He et al.'s option A: take every second pixel, fill new channels with zeros; no parameters."""
+    """He et al.'s shortcut of option A: keep every second pixel and fill new channels with zeros, without parameters."""
 
     def __init__(self, extra: int) -> None:
         super().__init__()
         self.extra = extra
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return (N, C + extra, H/2, W/2), half of the zeros before and half after."""
+        """Return (N, C + extra, H/2, W/2), with half of the zero channels before the others and half after them."""
         return F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, self.extra // 2, self.extra - self.extra // 2))
 
 
 def _residual_stages(
     block: Any, counts: Sequence[int], widths: Sequence[int], inputs: int, **options: Any
 ) -> tuple[list[nn.Module], int]:
-    """Return ``counts`` blocks of each width, of which the first of each stage but the first halves the image, and their channels."""
+    """Return the residual blocks, ``counts`` of each width, and the number of channels of the last.
+
+    The first block of each stage except the first stage halves the image.
+    """
     layers: list[nn.Module] = []
     for stage, (count, width) in enumerate(zip(counts, widths, strict=True)):
         for index in range(count):
@@ -122,21 +136,22 @@ def _residual_stages(
 
 
 def _stem(kind: str, width: int) -> list[nn.Module]:
-    """Return the first layers: a 3×3 convolution for small images, or a 7×7 one with stride 2 and pooling."""
+    """Return the first layers: a 3×3 convolution for small images, or a 7×7 convolution with stride 2 and pooling."""
     if check_choice(kind, name="stem", choices=("small", "imagenet")) == "small":
         return [nn.Conv2d(3, width, 3, 1, 1, bias=False)]
     return [nn.Conv2d(3, width, 7, 2, 3, bias=False), *_active(width), nn.MaxPool2d(3, 2, 1)]
 
 
 def _active(width: int) -> list[nn.Module]:
+    """Return batch normalisation and ReLU for ``width`` channels."""
     return [nn.BatchNorm2d(width), nn.ReLU()]
 
 
 def normal_by_outputs(network: nn.Module) -> None:
-    """Draw the weights of every convolution from a normal distribution of variance 2 / (k²·outputs).
+    """Draw the weights of every convolution from a normal distribution with variance 2 / (k²·outputs).
 
     References:
-        He et al. 2015, Eq. 14 (backward case); Mukhoti et al. 2020, code of Wide-ResNet and of Tiny-ImageNet's ResNet.
+        He et al. 2015, Eq. 14 (backward case); Mukhoti et al. 2020, code of Wide-ResNet and of the ResNet for Tiny-ImageNet.
     """
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
@@ -144,6 +159,7 @@ def normal_by_outputs(network: nn.Module) -> None:
 
 
 def _shortcut(inputs: int, outputs: int, stride: int, *, padded: bool) -> nn.Module:
+    """Return the shortcut of a residual block: the identity if shapes agree, else zero padding or a 1×1 convolution."""
     if stride == 1 and inputs == outputs:
         return nn.Identity()
     if padded:
@@ -156,11 +172,19 @@ class ResNet(Classifier):
 
     Args:
         classes: Number of classes K.
-        depth: 18, 34, 50, 101 or 110 (Bottleneck 3-4-26-3).
-        stem: ``"small"``: one 3×3 convolution, for 32×32 and 64×64 images; ``"imagenet"``: 7×7, stride 2, and pooling.
+        depth: 18, 34, 50, 101 or 110 (bottleneck blocks 3-4-26-3).
+        stem: The first layers: ``"small"``, a 3×3 convolution for 32×32 and 64×64 images; or ``"imagenet"``, a 7×7
+            convolution with stride 2, and pooling.
         pool: Height and width after the final average pooling: 1, or 2 for Mukhoti et al.'s Tiny-ImageNet.
-        init: ``"torch"``: torch's default; ``"normal"``: convolutions drawn with variance 2 / (k²·outputs), as in Mukhoti et
-            al.'s code for Tiny-ImageNet.
+        init: The initial weights: ``"torch"``, PyTorch's default; or ``"normal"``, convolutions drawn with variance
+            2 / (k²·outputs), as in Mukhoti et al.'s code for Tiny-ImageNet.
+
+    Raises:
+        InputError: If ``depth``, ``stem`` or ``init`` is not one of these.
+
+    Examples:
+        >>> ResNet(classes=10, depth=18)(torch.zeros(2, 3, 32, 32)).shape
+        torch.Size([2, 10])
 
     References:
         He et al. 2016, Table 1; Mukhoti et al. 2020, code, Net/resnet.py and Net/resnet_tiny_imagenet.py.
@@ -178,7 +202,7 @@ class ResNet(Classifier):
         check_choice(init, name="init", choices=("torch", "normal"))
         kind, blocks = LAYERS[check_choice(str(depth), name="depth", choices=LAYERS)]
         first = [*_stem(stem, 64), *(_active(64) if stem == "small" else ())]
-        # twice as many channels where the image is halved
+        # the number of channels doubles where the image is halved
         layers, width = _residual_stages(Basic if kind == "basic" else Bottleneck, blocks, (64, 128, 256, 512), 64)
         self._end([*first, *layers], width, classes, pool=pool)
         if init == "normal":
@@ -186,22 +210,29 @@ class ResNet(Classifier):
 
 
 class ThinResNet(Classifier):
-    """He et al.'s ResNet-20, -32, -56, -110 for 32×32 images: 16, 32, 64 channels, shortcuts without parameters.
+    """He et al.'s ResNet-20, -32, -56 and -110 for 32×32 images, with shortcuts without parameters.
 
     Args:
         classes: Number of classes K.
-        depth: 6·n + 2, such as 8, 20, 32 or 110.
-        widths: Channels of the three stages.
-        stride: Stride of the first convolution; 2 halves the image, which takes a quarter of the time.
+        depth: Number of layers, 6·n + 2, such as 8, 20, 32 or 110.
+        widths: Number of channels in each of the three stages.
+        stride: Stride of the first convolution; 2 halves the image, so that the network takes a quarter of the time.
+
+    Raises:
+        InputError: If ``depth`` is not of the form 6·n + 2.
+
+    Examples:
+        >>> ThinResNet(classes=10, depth=8)(torch.zeros(2, 3, 32, 32)).shape
+        torch.Size([2, 10])
 
     References:
-        He et al. 2016 §4.2; ResNet-32 is the network of Wang et al. 2021.
+        He et al. 2016 §4.2; Wang et al. 2021 use ResNet-32.
     """
 
     def __init__(self, classes: int, depth: int = 32, widths: Sequence[int] = (16, 32, 64), stride: int = 1) -> None:
         super().__init__()
         if depth < 8 or (depth - 2) % 6:
-            raise InputError("depth 6·n + 2 (8, 14, 20, 32 …)", f"{depth}", "choose one of these")
+            raise InputError("depth of the form 6·n + 2 (8, 14, 20, 32 …)", f"{depth}", "choose one of these")
         first = nn.Conv2d(3, widths[0], 3, stride, 1, bias=False)
         layers, width = _residual_stages(Basic, [(depth - 2) // 6] * 3, widths, widths[0], padded=True)
         self._end([first, *_active(widths[0]), *layers], width, classes)
@@ -210,20 +241,29 @@ class ThinResNet(Classifier):
                 torch.nn.init.kaiming_normal_(module.weight)
 
 
-VGG16 = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0)  # 0 halves the image
+# numbers of channels of the convolutions; 0 is a max pooling, which halves the image
+VGG16 = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0)
 
 
 class WideResNet(Classifier):
     """Wide residual network WRN-depth-widen, with batch norm and ReLU after each convolution, also on shortcuts.
 
-    That is what Mukhoti et al.'s code has (WRN-26-10: 36,481,434 parameters, 28 batch norms, convolutions drawn from a normal
-    distribution of variance 2 / (k²·outputs)); Zagoruyko & Komodakis have them before.
+    The network is the one in Mukhoti et al.'s code (WRN-26-10 has 36,481,434 parameters and 28 batch norms, with convolutions
+    drawn from a normal distribution with variance 2 / (k²·outputs)). Zagoruyko & Komodakis put batch norm and ReLU before
+    each convolution.
 
     Args:
         classes: Number of classes K.
-        depth: 6·n + 4, as counted by Zagoruyko & Komodakis, or 6·n + 2, as by Mukhoti et al., who do not count the two
-            shortcuts: 26 and 28 are the same depth.
-        widen: Factor on 16, 32, 64 channels.
+        depth: Number of layers: 6·n + 4, as counted by Zagoruyko & Komodakis, or 6·n + 2, as counted by Mukhoti et al., who
+            do not count the two shortcuts. Depths 26 and 28 are therefore the same network.
+        widen: Factor on the 16, 32 and 64 channels of the stages.
+
+    Raises:
+        InputError: If ``depth`` has neither form.
+
+    Examples:
+        >>> WideResNet(classes=10, depth=10, widen=1)(torch.zeros(2, 3, 32, 32)).shape
+        torch.Size([2, 10])
 
     References:
         Zagoruyko & Komodakis 2016, Table 1; Mukhoti et al. 2020, code, Net/wide_resnet.py.
@@ -232,8 +272,9 @@ class WideResNet(Classifier):
     def __init__(self, classes: int, depth: int = 26, widen: int = 10) -> None:
         super().__init__()
         if depth < 8 or depth % 6 not in (2, 4):
-            raise InputError("depth 6·n + 2 or 6·n + 4 (16, 22, 26, 28 …)", f"{depth}", "choose one of these")
-        # two convolutions a block in three stages: 6·n, and 2 layers (or 4, with the shortcuts) outside of them
+            wanted = "depth of the form 6·n + 2 or 6·n + 4 (16, 22, 26, 28 …)"
+            raise InputError(wanted, f"{depth}", "choose one of these")
+        # two convolutions per block in three stages make 6·n layers; 2 layers (or 4, with the shortcuts) are outside the blocks
         widths = (16 * widen, 32 * widen, 64 * widen)
         layers, width = _residual_stages(Basic, [(depth - 2) // 6] * 3, widths, 16)
         self._end([nn.Conv2d(3, 16, 3, 1, 1, bias=False), *_active(16), *layers], width, classes)
@@ -241,7 +282,7 @@ class WideResNet(Classifier):
 
 
 class DenseLayer(nn.Module):
-    """1×1 and 3×3 convolutions, whose result is concatenated with the input."""
+    """1×1 and 3×3 convolutions, whose output is concatenated with the input."""
 
     def __init__(self, inputs: int, growth: int) -> None:
         super().__init__()
@@ -263,7 +304,15 @@ class DenseNet(Classifier):
     Args:
         classes: Number of classes K.
         growth: Number of channels that each layer adds.
-        stem: ``"small"``: one 3×3 convolution, for 32×32 and 64×64 images; ``"imagenet"``: 7×7, stride 2, and pooling.
+        stem: The first layers: ``"small"``, a 3×3 convolution for 32×32 and 64×64 images; or ``"imagenet"``, a 7×7
+            convolution with stride 2, and pooling.
+
+    Raises:
+        InputError: If ``stem`` is not one of these.
+
+    Examples:
+        >>> DenseNet(classes=10, growth=4)(torch.zeros(2, 3, 32, 32)).shape
+        torch.Size([2, 10])
 
     References:
         Huang et al. 2017, Table 1.
@@ -278,7 +327,7 @@ class DenseNet(Classifier):
                 layers.append(DenseLayer(width, growth))
                 width += growth
             if stage < 3:
-                # a transition halves channels and image (compression θ = ½)
+                # a transition halves the channels and the image (compression θ = ½)
                 half = width // 2
                 layers += [*_active(width), nn.Conv2d(width, half, 1, bias=False), nn.AvgPool2d(2)]
                 width = half
@@ -290,6 +339,10 @@ class VGG(Classifier):
 
     Args:
         classes: Number of classes K.
+
+    Examples:
+        >>> VGG(classes=10)(torch.zeros(2, 3, 32, 32)).shape
+        torch.Size([2, 10])
 
     References:
         Simonyan & Zisserman 2015, configuration D.
@@ -309,18 +362,23 @@ class VGG(Classifier):
 
 
 class ViT(nn.Module):
-    """A vision transformer: patches with learned positions, blocks that normalise first, the mean over patches, one linear layer.
+    """A small vision transformer (ViT).
 
-    The sizes are ours, between the smallest of the papers and what trains on a CPU.
+    It has patches with learned positions, transformer blocks that normalise first, a mean over patches, and a linear layer.
+    The default sizes are Calibrant's own, between the papers' smallest networks and those that can be trained on a CPU.
 
     Args:
         classes: Number of classes K.
         image: Height and width of an image.
         patch: Height and width of a patch; pixels beyond the last whole patch are left out.
-        width: Numbers of a patch.
-        depth: Blocks of attention and two linear layers.
-        heads: Heads of attention; ``width`` is a multiple of it.
+        width: Number of values that represent a patch.
+        depth: Number of transformer blocks.
+        heads: Number of attention heads, which must divide ``width``.
         dropout: Dropout probability in the blocks.
+
+    Examples:
+        >>> ViT(classes=10, width=12, depth=1)(torch.zeros(2, 3, 32, 32)).shape
+        torch.Size([2, 10])
 
     References:
         Dosovitskiy et al. 2021, Eqs. 1–4, with the mean over patches instead of a class token (Beyer et al. 2022).
@@ -346,6 +404,6 @@ class ViT(nn.Module):
         self.classifier = nn.Linear(width, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return logits (N, K) of images (N, 3, H, W)."""
+        """Return the logits (N, K) of images (N, 3, H, W)."""
         rows = self.patches(images).flatten(2).transpose(1, 2)  # (N, patches, width)
         return self.classifier(self.blocks(rows + self.positions).mean(dim=1))
