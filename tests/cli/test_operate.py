@@ -39,8 +39,11 @@ def test_the_exit_code_is_the_verdict(limits: str, code: int, verdict: str, good
         ("--max ece=nan", "is not METRIC=NUMBER"),
         ("--max ece=3", "0.03"),
         ("--max nll=.4", "nll"),
-        ("--no-worse nll=.1", "no_worse needs baseline, the predictions of the previous model"),
-        ("--max ece=.1 --baseline good.npz", "no_worse needs baseline, the predictions of the previous model"),
+        ("--no-worse nll=.1", "no_worse and baseline, the predictions of the previous model, need each other"),
+        (
+            "--max ece=.1 --baseline good.npz",
+            "no_worse and baseline, the predictions of the previous model, need each other",
+        ),
         ("--max worst-group-ece=.1 --by region", "has no column 'region'. Columns:"),
         ("-c c.safetensors --split val --max ece=.2", "expected data that were not used for fitting"),
     ],
@@ -90,7 +93,7 @@ def test_quiet_then_alarm(state: Path, run: Run) -> None:
     assert 400 <= shown["since"] <= 600
     assert run("watch s.safetensors", code=1).stdout.startswith("alarm: overconfident since label ")
     before = state.read_bytes()
-    run("watch s.safetensors bad.npz", code=2, says="this batch was added to the state before")
+    run("watch s.safetensors bad.npz", code=2, says="this batch has already been added to the state")
     save("three.npz", rows=60, seed=8)
     run("watch s.safetensors --reference three.npz", code=2, says="from another reference")
     assert state.read_bytes() == before

@@ -117,12 +117,12 @@ def test_a_baseline_holds_the_same_rows() -> None:
         ({}, "needs at least one limit"),
         (
             {"maximum": {"nll": 0.3}},
-            "'nll' has no limit of the kind maximum; choose one of error, brier, ece, event-ece, also",
+            "'nll' cannot have a maximum limit; choose one of error, brier, ece, event-ece, also",
         ),
-        ({"maximum": {"accuracy": 0.3}}, "'accuracy' has no limit of the kind maximum"),
+        ({"maximum": {"accuracy": 0.3}}, "'accuracy' cannot have a maximum limit"),
         ({"no_worse": {"f1": 0.3}}, "choose one of accuracy, error, brier, ece, event-ece, nll"),
         ({"maximum": {"ece": 1.3}}, "the limit of ece must lie in [0, 1], not 1.3; 1.3 % is 0.013"),
-        ({"maximum": {"worst-group-ece": 0.1}}, "the worst group and the columns"),
+        ({"maximum": {"worst-group-ece": 0.1}}, "the worst group and the columns that define groups"),
     ],
 )
 def test_what_cannot_be_checked_is_one_sentence(arguments: dict[str, object], message: str) -> None:
@@ -144,7 +144,7 @@ def test_advised_rows_say_from_which_value_they_are_counted() -> None:
     line = check(Predictions.from_logits(logits, labels), maximum={"ece": 0.04}).lines[0]
     assert line.verdict == "not enough evidence"
     # a calibrated model of 400 rows shows the noise of its bins alone
-    counted = re.search(r"counted from (0\.\d+), the value without the noise of its bins", line.note)
+    counted = re.search(r"counted from (0\.\d+), the value without the sampling noise in its bins", line.note)
     assert counted is not None
     assert float(counted.group(1)) < 0.04 < line.value
 
@@ -169,7 +169,7 @@ def test_expected_changes_widen_the_error_of_a_log_loss() -> None:
 
 def test_a_baseline_over_other_classes_is_refused() -> None:
     new, old = (Predictions.from_probs([[0.5, *[0.5 / k] * k]] * 30, [0] * 30) for k in (1, 2))
-    with pytest.raises(InputError, match="over the same classes"):
+    with pytest.raises(InputError, match="predictions for the same classes"):
         check(new, baseline=old, no_worse={"brier": 0.5})
 
 

@@ -60,7 +60,7 @@ def test_no_log_loss_is_estimated_where_it_may_be_infinite() -> None:
     certain = Predictions.from_probs(torch.eye(4).double().repeat(10, 1))
     found = estimate(certain, reference=data)
     assert found.nll is None
-    assert "log-loss: not estimated, since some labels have probability 0" in str(found)
+    assert "log-loss: not estimated, because it is infinite if a label with probability 0" in str(found)
     assert estimate(certain).nll is not None  # without a reference what has probability 0 never happens
 
 
@@ -96,7 +96,7 @@ def test_a_class_that_is_over_confident_alone_may_become_frequent() -> None:
 def test_label_shift_is_named_where_scores_have_moved() -> None:
     reference = rows(600, seed=9)
     moved = estimate(rows(500, seed=10, scale=2.0, tilt=0.3), reference=reference)
-    assert "(label shift), adapt the calibrator by PriorShift" in str(moved)
+    assert "(label shift), adapt the calibrator with PriorShift" in str(moved)
     assert moved.plain()["moved"] is True
     same = estimate(rows(500, seed=11), reference=reference)
     assert same.plain()["moved"] is False
@@ -123,7 +123,7 @@ def test_a_reference_of_the_fit_is_calibrated_out_of_fold() -> None:
     [
         (lambda data: estimate(data.top_label()), "over all classes"),
         (lambda data: estimate(data, reference=data[:49]), "at least 50"),
-        (lambda data: estimate(data, reference=Predictions.from_binary_probs([0.4] * 60, [1] * 60)), "of 4 classes"),
+        (lambda data: estimate(data, reference=Predictions.from_binary_probs([0.4] * 60, [1] * 60)), "4 classes"),
         (
             lambda data: estimate(
                 data, Chain(PriorShift([0.1, 0.2, 0.3, 0.4])).fit(data.logits, data.require_labels()), reference=data

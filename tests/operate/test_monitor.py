@@ -102,7 +102,7 @@ def test_quiet_without_a_change_and_an_alarm_with_one(reference: Predictions) ->
     assert 1250 <= status.changed_rows <= 1750  # the change was 1,500 labels ago
     assert status.since == 3500 - status.changed_rows + 1
     assert f"overconfident since label {status.since:,}" in str(status)
-    assert status.advice.startswith("re-fit all")
+    assert status.advice.startswith("re-fit everything")
 
 
 def test_a_class_that_becomes_frequent_is_named(reference: Predictions) -> None:
@@ -119,18 +119,18 @@ def test_a_class_that_becomes_frequent_is_named(reference: Predictions) -> None:
 
 def test_an_alarm_that_faded_advises_no_fit(reference: Predictions) -> None:
     monitor = Monitor(reference)
-    assert monitor.update(three(100, seed=1, sharp=3.0)).advice.startswith("re-fit all")
+    assert monitor.update(three(100, seed=1, sharp=3.0)).advice.startswith("re-fit everything")
     for seed in range(2, 8):
         status = monitor.update(three(1000, seed=seed))
     assert (status.verdict, status.direction) == ("alarm", "as confident as before")
     assert status.evidence < 20
-    assert status.advice.startswith("nothing for now: the evidence has faded")
+    assert status.advice.startswith("nothing to do for now: the evidence has faded")
 
 
 def test_pairs_are_watched(reference: Predictions) -> None:
     monitor = Monitor(Pairs.from_probs(np.full(1000, 0.9), [1] * 900 + [0] * 100))
     assert monitor.update(Pairs.from_probs(np.full(1000, 0.9), [1] * 750 + [0] * 250)).verdict == "alarm"
-    with pytest.raises(InputError, match="holds predictions with top-label pairs, these rows K = 3 classes"):
+    with pytest.raises(InputError, match="the reference has top-label pairs, but these rows have K = 3 classes"):
         monitor.update(reference)
 
 
@@ -151,7 +151,7 @@ def test_a_state_is_what_it_was_after_saving(
         Monitor(reference).save(path)
     assert Monitor.load(path).watches(monitor)  # what could not be written whole leaves what was there
     before = again.status
-    with pytest.raises(InputError, match="this batch was added to the state before"):
+    with pytest.raises(InputError, match="this batch has already been added to the state"):
         again.update(three(30, seed=2))
     assert again.status == before
     with pytest.raises(InputError, match="safetensors"):
@@ -170,7 +170,7 @@ def test_rows_of_a_fit_start_a_monitor(calibrator: Calibrator) -> None:
     fit = raw(200, seed=100)
     calibrator = renewed(calibrator).fit(fit)
     inside = fit.calibrated_by(calibrator, allow_fit_rows=True)
-    with pytest.raises(InputError, match=r"was fitted on the reference's rows.*start with Monitor\.from_fit"):
+    with pytest.raises(InputError, match=r"was fitted on the rows of the reference.*start with Monitor\.from_fit"):
         Monitor(inside)
     # as if they were new rows: on them the calibrator seems better than it is, which looks like a change
     misled = Monitor(Predictions.from_logits(inside.logits, inside.labels))

@@ -37,7 +37,10 @@ def test_given_predictions_stand_for_the_model() -> None:
             {"ece": 0.03, "accuracy": 0.9, "true_ece": 0.03},
             "10,000,000 rows cannot distinguish a true ECE of 0.03 from the limit 0.03",
         ),
-        ({"ece": 0.03, "accuracy": 0.9, "true_ece": 0.95}, "confidences of mean 0.900 cannot have a true ECE of 0.95"),
+        (
+            {"ece": 0.03, "accuracy": 0.9, "true_ece": 0.95},
+            "confidences with mean 0.900 cannot have a true ECE of 0.95",
+        ),
     ],
 )
 def test_what_cannot_be_planned_is_one_sentence(arguments: dict[str, float], message: str) -> None:

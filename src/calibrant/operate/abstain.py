@@ -1,15 +1,15 @@
 """Selective prediction with a guarantee: answer only above a confidence threshold that bounds the error among the answers.
 
 If m rows have confidence ≥ t and k of them are errors, the hypothesis "the error is above α" has the exact p-value
-P(Bin(m, α) ≤ k). The confidences that occur are tested as thresholds in descending order, beginning with that of the m₀-th row,
+P(Bin(m, α) ≤ k). The confidences that occur are tested as thresholds in descending order, starting with that of the m₀-th row,
 until a hypothesis is not rejected (fixed-sequence testing: Angelopoulos et al. 2021, Learn then Test, §2.3).
 
 The test is valid although the thresholds depend on the data. Let R(t) be the error among rows with confidence ≥ t, assume that
-it does not decrease as t decreases, and let t* be the threshold where it crosses α. If the sequence begins above t*, the first
-false rejection can only happen at t*; given their number, the rows ≥ t* are independent draws with error ≥ α. If it begins below
-t*, the first test decides; given the m₀-th confidence, the rows above it are such draws. In both cases the exact test rejects
-with probability at most δ. If R is not monotonic (a model that errs more often where it is more confident), it can cross α
-several times, and a false rejection can happen at each crossing.
+R(t) does not decrease as t decreases, and let t* be the threshold at which it crosses α. If the sequence starts above t*, the
+first false rejection can only happen at t*; given their number, the rows with confidence ≥ t* are independent draws with
+error ≥ α. If the sequence starts below t*, the first test decides; given the m₀-th confidence, the rows above it are such draws. In
+both cases, the exact test rejects with probability at most δ. If R is not monotonic (because the model errs more often where it is
+more confident), it can cross α several times, and a false rejection can happen at each crossing.
 """
 
 import math
@@ -35,16 +35,16 @@ _FIRST = 8  # errors allowed at the first threshold if there are many rows
 
 
 class Abstention(nn.Module):
-    """A rule that returns the most probable class if its confidence reaches a threshold, else −1; made by ``abstain``.
+    """A rule, created by ``abstain``, that returns the most probable class if its confidence reaches a threshold, else −1.
 
-    ``forward`` takes calibrated logits (N, K) and returns (N,) int64, so that ``torch.nn.Sequential(model, calibrator, rule)``
-    is the deployed model.
+    ``forward`` takes calibrated logits (N, K) and returns answers (N,), int64, so that
+    ``torch.nn.Sequential(model, calibrator, rule)`` is the deployed model.
 
     Args:
         threshold: Smallest confidence at which the rule answers; inf if it always abstains.
         error: The error rate among the answers, with its bounds and the requested limit.
         coverage: The proportion of rows that are answered, with exact 95 % bounds.
-        confidence: Confidence level 1 − δ of the upper bound of the error rate.
+        confidence: Confidence level 1 − δ of the upper bound on the error rate.
     """
 
     level: Tensor
@@ -56,7 +56,7 @@ class Abstention(nn.Module):
 
     @property
     def lines(self) -> tuple[Line, ...]:
-        """The error among the answers, and the proportion that is answered."""
+        """The error rate among the answers, and the proportion of rows that are answered."""
         return self.error, self.coverage
 
     @property
@@ -65,12 +65,12 @@ class Abstention(nn.Module):
         return math.isfinite(self.threshold)
 
     def forward(self, logits: Tensor) -> Tensor:
-        """Return the answers (N,) int64 for calibrated ``logits`` (N, K); −1 where it abstains."""
+        """Return the answers (N,), int64, for calibrated ``logits`` (N, K); −1 where the rule abstains."""
         p, best = torch.softmax(logits.double(), dim=1).amax(dim=1), logits.argmax(dim=1)
         return torch.where(p >= self.level, best, ABSTAIN)
 
     def decide(self, predictions: Data) -> Tensor:
-        """Return the answers (N,): the decided class (1 for pairs), or −1 if the rule abstains; labels are not needed."""
+        """Return the answers (N,): the decided class (1 for pairs), or −1 if the rule abstains. Labels are not needed."""
         if isinstance(predictions, Predictions):
             chosen = predictions.predicted.cpu()
         else:
@@ -78,19 +78,21 @@ class Abstention(nn.Module):
         return torch.where(row_confidence(predictions).cpu() >= self.threshold, chosen, ABSTAIN)
 
     def plain(self) -> dict[str, Any]:
-        """Return the rule as JSON data; a threshold that no row reaches is null."""
+        """Return the rule as JSON data; an infinite threshold becomes null."""
         names = ("qualifies", "threshold", "confidence", "lines")
         return {name: json_data(getattr(self, name)) for name in names}
 
     def extra_repr(self) -> str:
-        """Show the guarantee."""
+        """Return the guarantee as text."""
         return str(self)
 
     def __str__(self) -> str:
         limit, rows = self.error.limit, f"{self.coverage.n:,} rows"
         if not self.qualifies:
             return f"no threshold has an error of at most {limit:g} with confidence {self.confidence:g} on {rows}"
-        of_rows = f"answer from confidence {self.threshold:.4f} on, {100 * self.coverage.value:.1f} % of {rows}"
+        of_rows = (
+            f"answer if the confidence is at least {self.threshold:.4f}: {100 * self.coverage.value:.1f} % of {rows}"
+        )
         wrong = f"{round(self.error.value * self.error.n)} of {self.error.n:,} answers wrong"
         return f"{of_rows}, {wrong}, error below {100 * self.error.high:.2f} % with confidence {self.confidence:g}"
 
@@ -100,21 +102,21 @@ def abstain(
 ) -> Abstention:
     """Return a rule that abstains below a confidence threshold, chosen so that the error among the answers is bounded.
 
-    The guarantee is about new rows from the same distribution: with probability ``confidence`` over the labelled rows, the error
-    among future answers is at most ``error``.
+    The guarantee applies to new rows from the same distribution: with probability ``confidence`` over the labelled rows, the error
+    rate among future answers is at most ``error``.
 
     Args:
-        predictions: Labelled predictions of independent rows without weights, on which no calibrator was fitted.
+        predictions: Labelled predictions for independent rows without weights, on which no calibrator was fitted.
         error: Largest error rate among the answers, in (0, 1).
-        coverage: Smallest proportion of new rows to answer, in (0, 1), as an alternative to ``error``; ``.error`` of the
-            result then bounds the error rate.
+        coverage: Smallest proportion of new rows to answer, in (0, 1), as an alternative to ``error``; the result's ``.error``
+            then bounds the error rate.
         confidence: Confidence level 1 − δ in (0, 1).
 
     Returns:
-        A module. If no threshold qualifies, it always abstains and ``.qualifies`` is false.
+        The rule, a module. If no threshold qualifies, it always abstains, and ``.qualifies`` is false.
 
     Raises:
-        InputError: If rows are unlabelled or dependent, or not exactly one of ``error`` and ``coverage`` is given.
+        InputError: If rows are unlabelled or dependent, or if both or neither of ``error`` and ``coverage`` are given.
 
     Examples:
         >>> from calibrant import Predictions
@@ -145,10 +147,10 @@ def abstain(
         delta = delta / 2
     answered = int((p >= threshold).sum())
     errors = int(wrong[p >= threshold].sum())
-    # the row that defines a threshold of a coverage is not a draw from the rows above it, so it counts as wrong
+    # the row that defines the threshold for a coverage is not a draw from the rows above it, so it counts as wrong
     low, high = share_ends(min(errors + last, answered), answered, alpha=delta) if answered else (0.0, 1.0)
     value = errors / answered if answered else 0.0
-    # if an error rate was requested, the test itself proves that bound
+    # if an error rate was requested, the test itself proves this bound
     high = high if error is None or not answered else error
     verdict = "" if error is None else "pass" if answered else "not enough evidence"
     return Abstention(
@@ -163,7 +165,7 @@ def _by_error(p: Floats, wrong: NDArray[np.bool_], error: float, delta: float) -
     from scipy.special import bdtr
 
     values, counts = np.unique(p, return_counts=True)
-    # add every value once, so that np.unique counts each; the number of its errors is lost − 1
+    # every value is added once so that np.unique counts all of them; the number of errors at a value is lost − 1
     _, lost = np.unique(np.concatenate([p[wrong], values]), return_counts=True)
     path, answered, errors = values[::-1], np.cumsum(counts[::-1]), np.cumsum((lost - 1)[::-1])
     tested = answered >= min(_fewest_rows(len(p), error=error, delta=delta), len(p))
@@ -172,11 +174,11 @@ def _by_error(p: Floats, wrong: NDArray[np.bool_], error: float, delta: float) -
     passed = int(np.argmax(stopped)) if bool(stopped.any()) else len(path)
     if passed == 0:
         return math.inf
-    return 0.0 if passed == len(path) else float(path[passed - 1])  # 0: no confidence is too low
+    return 0.0 if passed == len(path) else float(path[passed - 1])  # 0 means that no confidence is too low
 
 
 def _fewest_rows(rows: int, *, error: float, delta: float) -> int:
-    """Return m₀: a tenth of the rows, but not fewer than qualify with 0 errors nor more than qualify with ``_FIRST`` errors."""
+    """Return m₀, a tenth of the rows, but at least as many as qualify with 0 errors and at most as many as with ``_FIRST``."""
     from scipy.special import gammaincinv
 
     fewest = math.ceil(math.log(delta) / math.log1p(-error))
@@ -185,10 +187,11 @@ def _fewest_rows(rows: int, *, error: float, delta: float) -> int:
 
 
 def _by_coverage(p: Floats, coverage: float, delta: float) -> tuple[float, int]:
-    """Return the highest confidence that at least ``coverage`` of new rows reach with probability ≥ 1 − δ / 2, and 1 for its row.
+    """Return the threshold for a coverage, and the number (1 or 0) of rows that define it.
 
-    Given the r-th smallest confidence t of n, the n − r rows above it are independent draws from the rows above t, so their
-    number of errors is binomial; the proportion of new rows that reach t is stochastically at least Beta(n − r + 1, r).
+    The threshold is the highest confidence that at least ``coverage`` of new rows reach with probability ≥ 1 − δ / 2. Given the
+    r-th smallest confidence t of n, the n − r rows above it are independent draws from the rows above t, so their number of errors
+    is binomial. The proportion of new rows that reach t is stochastically at least Beta(n − r + 1, r).
     """
     from scipy.special import betainc
 

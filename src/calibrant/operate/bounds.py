@@ -1,9 +1,9 @@
-"""A figure with bounds, and bounds on a probability and a mean that are valid for every distribution and number of rows.
+"""Bounds on a probability and on a mean that are valid for every distribution and every number of rows.
 
 For rows y ≥ −B and a bet t ≥ 0, exp(t y − ψ(tB) y² / B²) with ψ(u) = −log(1 − u) − u is at most 1 + t y (Fan, Grama & Liu
 2015, lemma 4.1). If E y ≤ 0, the product over independent rows (an e-value) has expectation at most 1, so by Markov's
-inequality it exceeds 1/α with probability at most α. Its logarithm needs Σ y and Σ y² only. The e-values of a fixed grid of
-bets are averaged, so that no bet is chosen by the data.
+inequality it exceeds 1/α with probability at most α. Its logarithm needs only Σ y and Σ y². The e-values for a fixed grid of
+bets are averaged, so that no bet depends on the data.
 """
 
 import math
@@ -16,28 +16,28 @@ Floats = NDArray[np.float64]
 
 _DEVIATIONS = np.array(
     [0.6, 0.45, 0.33, 0.24, 0.17, 0.12, 0.08, 0.05, 1e-300]
-)  # SDs of y, a bet for each; the last: the largest
+)  # standard deviations of y, with one bet for each; the last one stands for the largest bet
 _STAKES = np.array([0.14] * 6 + [0.05, 0.05, 0.06])  # weights of the bets
-_LARGEST = 0.9  # largest bet as a fraction of 1/B, at which a single row could reduce the e-value to 0
+_LARGEST = 0.9  # largest bet, as a fraction of 1/B; at 1/B, a single row could reduce the e-value to 0
 _HALVINGS = 60
 
 
 @dataclass(frozen=True)
 class Line:
-    """A figure with bounds.
+    """A value with bounds and, if it is compared with a limit, a verdict.
 
     Args:
-        name: What it is, such as "ece ≤ 0.03" or "accuracy".
-        value: Its value on these rows, or its estimate.
+        name: The name of the value, such as "ece ≤ 0.03" or "accuracy".
+        value: The value on these rows, or its estimate.
         low: Lower bound.
         high: Upper bound.
         n: Number of rows.
-        limit: What it is compared with; None if with nothing.
-        verdict: What the bounds say of the limit; empty without one.
-        metric: The name of the metric alone, where it is limited.
+        limit: The limit that the value is compared with, or None.
+        verdict: What the bounds imply about the limit; empty without a limit.
+        metric: The name of the metric alone, if there is a limit.
         kind: The kind of limit: "maximum", "minimum" or "no_worse".
-        more_rows: About how many more rows would decide with probability .8, given what these rows say; None if it is decided, or
-            if no number of rows would decide.
+        more_rows: About how many more rows would lead to a decision with probability .8, given these rows; None if the limit is
+            decided, or if no number of rows would decide it.
         note: A remark for the reader.
     """
 
@@ -60,7 +60,7 @@ class Line:
 
     @property
     def more(self) -> str:
-        """How many more rows would decide, to two digits; empty where nothing is open."""
+        """How many more rows would lead to a decision, to two digits; empty if there is a decision already."""
         if self.verdict != "not enough evidence":
             return ""
         if self.more_rows is None:
@@ -69,7 +69,7 @@ class Line:
 
 
 def share_ends(successes: float, rows: float, *, alpha: float) -> tuple[float, float]:
-    """Return the Clopper–Pearson bounds on a probability; each is violated with probability at most ``alpha``.
+    """Return the Clopper–Pearson bounds on a probability. Each bound is violated with probability at most ``alpha``.
 
     Examples:
         >>> low, high = share_ends(0, 100, alpha=0.025)
@@ -84,18 +84,18 @@ def share_ends(successes: float, rows: float, *, alpha: float) -> tuple[float, f
 
 
 def mean_ends(rows: Floats, *, low: float, high: float, alpha: float) -> tuple[float, float]:
-    """Return bounds on the mean of independent ``rows`` (N,) in [low, high]; each fails with probability at most ``alpha``."""
+    """Return bounds on the mean of independent ``rows`` (N,) in [low, high], each violated with probability at most ``alpha``."""
     unit = (rows - low) / (high - low)
     least, most = _least_mean(unit, alpha=alpha), 1 - _least_mean(1 - unit, alpha=alpha)
     return low + (high - low) * least, low + (high - low) * most
 
 
 def _least_mean(x: Floats, *, alpha: float) -> float:
-    """Return the lower bound on the mean of rows ``x`` (N,) in [0, 1]: the largest c for which "the mean is ≤ c" is rejected."""
+    """Return the lower bound on the mean of ``x`` (N,) in [0, 1], the largest c for which "the mean is ≤ c" is rejected."""
     n, total, squares = len(x), float(x.sum()), float((x * x).sum())
 
     def rejected(c: float) -> bool:
-        # y = x − c ≥ −c, so that B = c
+        # y = x − c ≥ −c, so B = c
         bets = np.minimum(math.sqrt(2 * math.log(1 / alpha) / n) / _DEVIATIONS, _LARGEST / c)
         scale = (-np.log1p(-bets * c) - bets * c) / c**2
         logs = bets * (total - c * n) - scale * (squares - 2 * c * total + c * c * n)

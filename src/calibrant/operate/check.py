@@ -1,6 +1,6 @@
-"""The deployment gate: each limit on a metric passes, fails, or lacks evidence, according to confidence bounds.
+"""The deployment gate: each limit on a metric passes, fails or lacks evidence, based on confidence bounds.
 
-The end of an interval decides, never the estimate. An undecided limit comes with the number of further rows that would decide it.
+A bound decides, never the point estimate. An undecided limit comes with the number of further rows that would decide it.
 """
 
 import math
@@ -31,17 +31,17 @@ from calibrant.statistics.paired import FEWEST_COMPARED, paired_test, scarce_err
 Verdict = Literal["pass", "fail", "not enough evidence"]
 Floats = NDArray[np.float64]
 
-SMALLER = ("error", "brier", "ece", "event-ece")  # smaller is better
+SMALLER = ("error", "brier", "ece", "event-ece")  # metrics for which smaller is better
 LIMITED = {"maximum": SMALLER, "minimum": ("accuracy",), "no_worse": ("accuracy", *SMALLER, "nll")}
 WORST = "worst-group-"
 DIRECTION = 0.025  # error probability of each limit in each direction
 TOGETHER = 0.05  # probability that any of the limits is decided wrongly
 _MEANS: dict[str, MeanMetric] = {"accuracy": Accuracy(), "error": Error(), "brier": Brier()}
-_FEW = 50  # with fewer rows, the intervals of the ECE and the Brier score were not simulated at these levels
-_BINS = 4  # number of bins for a column of numbers that defines groups
-_WIDEST = 1e100  # widest range of changes; squares of wider ones overflow
+_FEW = 50  # with fewer rows, the intervals for the ECE and the Brier score were not simulated at these levels
+_BINS = 4  # number of bins for a numeric column that defines groups
+_WIDEST = 1e100  # widest range of changes; the squares of larger changes would overflow
 _POWER = 0.8  # probability that the advised number of rows leads to a decision
-_ENOUGH = 1e9  # larger numbers of rows are not advised
+_ENOUGH = 1e9  # largest number of rows that is ever advised
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,14 @@ class Check:
 
     @property
     def verdict(self) -> Verdict:
-        """ "fail" if a line fails, "pass" if all pass, else "not enough evidence"."""
+        """The verdict: "fail" if any line fails, "pass" if all lines pass, else "not enough evidence"."""
         verdicts = {line.verdict for line in self.lines}
         if "fail" in verdicts:
             return "fail"
         return "pass" if verdicts == {"pass"} else "not enough evidence"
 
     def plain(self) -> dict[str, Any]:
-        """Return the result as JSON data; infinite bounds are null."""
+        """Return the result as JSON data; infinite bounds become null."""
         return {"verdict": self.verdict, **json_data(self)}
 
     def __str__(self) -> str:
@@ -83,33 +83,34 @@ def check(
     baseline: Data | None = None,
     features: Sequence[str] | Mapping[str, Any] = (),
 ) -> Check:
-    """Decide each limit by its confidence bounds, not by its point estimate.
+    """Decide each limit by confidence bounds instead of point estimates.
 
-    A line passes if its bounds show that the limit is met, fails if they show that it is not met, and is "not enough evidence"
-    otherwise. Each decision is wrong with probability at most 2.5 %, and any of m decisions with probability at most 5 % (for
-    more than two limits, each direction is tested at 5 % / m). Accuracy and error have exact bounds. For 50 rows or more, the
-    ECE and the Brier score have the bounds of their intervals (``statistics.interval``), whose coverage was simulated; with
-    fewer rows, or if there is no interval, bounds that are valid for every distribution. A change in a mean is tested by
-    Student's t, provided that both models decide at least 20 rows wrongly. It says nothing about kinds of rows that are not in
-    the sample.
+    A limit passes if the bounds show that it is met, and fails if they show that it is not met. Otherwise its verdict is "not
+    enough evidence". Each decision is wrong with probability at most 2.5 %, and any of m decisions with probability at most 5 %
+    (with more than two limits, each direction is tested at 5 % / m). Accuracy and error have exact bounds. With at least 50 rows,
+    the ECE and the Brier score have the bounds of their intervals (``statistics.interval``), whose coverage was simulated; with
+    fewer rows, or if there is no interval, they have bounds that are valid for every distribution. A change in a mean is tested
+    with Student's t, provided that both models decide at least 20 rows wrongly. This test says nothing about kinds of rows that
+    are not in the sample.
 
     Args:
         predictions: Labelled predictions without weights, for rows on which neither the model nor a calibrator was fitted. Rows
-            must be independent: at most one row of each group.
-        maximum: For each metric, the largest allowed value. Metrics are accuracy, error, brier (0 to 2), ece (of the decision's
-            confidence, 15 equal-width bins) and event-ece (of the second of two classes; for rare events the decision's
-            confidence hides this error). The prefix "worst-group-" means the worst group of every column in ``features``.
-        minimum: For each metric, the smallest allowed value.
-        no_worse: For each metric (also nll), the largest allowed deterioration against the baseline, ≥ 0.
+            must be independent, with at most one row from each group.
+        maximum: The largest allowed value for each metric. Metrics are accuracy, error, brier (0 to 2), ece (of the decision's
+            confidence, with 15 equal-width bins) and event-ece (of the probability of the second of two classes; if this class
+            is rare, the decision's confidence hides this error). The prefix "worst-group-" means the worst group over all
+            columns in ``features``.
+        minimum: The smallest allowed value for each metric.
+        no_worse: For each metric (including nll), the largest allowed deterioration relative to the baseline, ≥ 0.
         baseline: Predictions of the previous model for the same rows in the same order.
-        features: The columns for the worst-group metrics: names of features of the predictions, or a dict from names to columns
-            (N,). Each category is a group; a column of numbers has four groups, its quarters.
+        features: The columns for the worst-group metrics: names of features in the predictions, or a dict from names to columns
+            (N,). Each category is a group; a numeric column is cut into four groups of about equal size.
 
     Returns:
         The verdict, with one line per limit.
 
     Raises:
-        InputError: For an unknown metric, a limit outside the metric's range, or rows that are not independent.
+        InputError: If a metric is unknown, a limit lies outside the range of its metric, or the rows are not independent.
 
     Examples:
         >>> from calibrant import Predictions
@@ -129,11 +130,11 @@ def check(
     if not limits:
         raise InputError("check needs at least one limit, such as a maximum of ece=0.03")
     if bool(no_worse) != (baseline is not None):
-        raise InputError("no_worse needs baseline, the predictions of the previous model, and baseline needs no_worse")
+        raise InputError("no_worse and baseline, the predictions of the previous model, need each other; pass both")
     if any(metric.startswith(WORST) for _, metric, _ in limits) != bool(len(features)):
         raise InputError(
-            "a limit on the worst group and the columns of the groups need each other; give both, such as worst-group-ece=0.1 "
-            "and region"
+            "a limit on the worst group and the columns that define groups need each other; pass both, such as "
+            "worst-group-ece=0.1 and region"
         )
     before = None if baseline is None else _same_rows(require_window(baseline, what="check"), rows)
     # Bonferroni correction for more than two lines
@@ -155,7 +156,7 @@ def check(
 
 
 def assert_calibrated(predictions: Data, *, ece: float | None = None, **limits: Any) -> Check:
-    """Fail a test if predictions violate a limit, and skip it, with the reason, if there are too few rows to decide.
+    """Fail a test if predictions violate a limit. If there are too few rows to decide, skip the test and state the reason.
 
     Args:
         predictions: As in ``check``.
@@ -167,6 +168,7 @@ def assert_calibrated(predictions: Data, *, ece: float | None = None, **limits: 
 
     Raises:
         AssertionError: If a limit is violated.
+        InputError: As in ``check``.
 
     Examples:
         >>> from calibrant import Predictions
@@ -190,7 +192,7 @@ def assert_calibrated(predictions: Data, *, ece: float | None = None, **limits: 
 class Bounds:
     """A value with bounds, each violated with probability at most α, and the centre to which they converge with more rows.
 
-    Without bounds, ``more`` is the number of rows that would give some and ``note`` the reason why there are none.
+    If there are no bounds, ``more`` is the number of further rows that would give bounds, and ``note`` is the reason.
     """
 
     value: float
@@ -206,10 +208,13 @@ def metric_bounds(metric: str, data: Data, *, alpha: float) -> Bounds:
     """Return the value of ``metric`` with its bounds.
 
     Args:
-        metric: Name of the metric. Accuracy and error have exact binomial bounds; brier and ece have those of their intervals
-            or, for few rows, of ``mean_ends``.
+        metric: Name of the metric. Accuracy and error have exact binomial bounds; brier and ece have the bounds of their
+            intervals or, with few rows, of ``mean_ends``.
         data: Labelled, independent rows.
         alpha: Error probability of each bound.
+
+    Returns:
+        The value and its bounds.
     """
     n = len(data)
     if metric in ("accuracy", "error"):
@@ -227,7 +232,7 @@ def metric_bounds(metric: str, data: Data, *, alpha: float) -> Bounds:
     if pairs is None:
         low, high = mean_ends(_rows_of_mean("brier", rows), low=0, high=2, alpha=alpha)
     else:
-        # a binned error is at least the gap of all rows together
+        # a binned error is at least the gap over all rows together
         below, above = mean_ends((pairs.p - pairs.y).cpu().double().numpy(), low=-1, high=1, alpha=alpha / 2)
         low, high = max(below, -above, 0.0), 1.0
     return Bounds(value, min(low, value), max(high, value), centre, n)
@@ -243,18 +248,18 @@ def _line(kind: str, metric: str, limit: float, found: Bounds, *, alpha: float) 
     if verdict == "not enough evidence":
         more = found.more or _rows_to_decide(found, limit, alpha=alpha)
         if more is not None and not note and f"{found.centre:.4f}" != f"{found.value:.4f}":
-            # noise of the bins raises the value and vanishes with more rows, so the number of rows is not computed from it
-            note = f"counted from {found.centre:.4f}, the value without the noise of its bins"
+            # sampling noise in the bins raises the value but vanishes with more rows, so the number of rows is computed without it
+            note = f"counted from {found.centre:.4f}, the value without the sampling noise in its bins"
     sign = {"maximum": "≤", "minimum": "≥", "no_worse": "no worse than the baseline +"}[kind]
     name = f"{metric} {sign} {limit:g}"
     return Line(name, found.value, found.low, found.high, found.n, limit, verdict, metric, kind, more, note)
 
 
 def _rows_to_decide(found: Bounds, limit: float, *, alpha: float) -> int | None:
-    """Return how many further rows lead to a decision with probability .8, or None if they are too many.
+    """Return how many further rows lead to a decision with probability .8, or None if no reasonable number does.
 
-    Given n rows, the truth is about N(centre, s²). After m more rows the new centre is N(centre, s² m / (n + m)), and the bounds
-    are closer to it by the factor √(n / (n + m)).
+    Given n rows, the true value is about N(centre, s²). After m further rows, the new centre is N(centre, s² m / (n + m)), and the
+    bounds are closer to it by the factor √(n / (n + m)).
     """
     from scipy.special import ndtr, ndtri
 
@@ -271,9 +276,9 @@ def _rows_to_decide(found: Bounds, limit: float, *, alpha: float) -> int | None:
 
 
 def _worst(metric: str, parts: Mapping[str, Data], *, alpha: float) -> Bounds:
-    """Return the worst value over groups. To fail, one group must be significant at α / groups; to pass, every group at α."""
+    """Return the worst value over groups, with bounds that fail if one group fails at α / groups, and pass if all pass at α."""
     pick, near, far = (max, "low", "high") if metric in SMALLER else (min, "high", "low")
-    # one bad group suffices to fail, so m groups share α; passing is a claim about all groups, each tested at α (intersection–union)
+    # One bad group suffices to fail, so m groups share α. Passing is a claim about all groups, each tested at α (intersection–union).
     wide = {name: metric_bounds(metric, part, alpha=alpha / len(parts)) for name, part in parts.items()}
     each = {name: metric_bounds(metric, part, alpha=alpha) for name, part in parts.items()}
     worst = pick(wide, key=lambda name: wide[name].value)
@@ -290,9 +295,9 @@ def _same_rows(baseline: Data, data: Data) -> Data:
         (one.y if isinstance(one, Pairs) else one.require_labels()).cpu().double() for one in (baseline, data)
     )
     if not torch.equal(before, now):
-        raise InputError("the baseline must hold the same rows in the same order, and its labels differ")
+        raise InputError("the baseline must contain the same rows in the same order, but its labels differ")
     if getattr(baseline, "classes", 0) != getattr(data, "classes", 0):
-        raise InputError("the baseline must hold predictions over the same classes")
+        raise InputError("the baseline must contain predictions for the same classes")
     return baseline
 
 
@@ -300,7 +305,7 @@ def _check_limit(kind: str, name: str, limit: float) -> None:
     metric = name if kind == "no_worse" else name.removeprefix(WORST)
     if metric not in LIMITED[kind]:
         known = f"{', '.join(LIMITED[kind])}{f', also after {WORST}' if kind != 'no_worse' else ''}"
-        raise InputError(f"{name!r} has no limit of the kind {kind}; choose one of {known}")
+        raise InputError(f"{name!r} cannot have a {kind} limit; choose one of {known}")
     high = 2 if metric == "brier" else 1
     if not 0 <= limit <= high:
         percent = f"; {limit:g} % is {limit / 100:g}" if high < limit <= 100 and metric != "nll" else ""
@@ -312,7 +317,7 @@ def _change(metric: str, data: Data, baseline: Data, *, alpha: float) -> Bounds:
     if metric == "nll":
         return _change_of_log_loss(data, baseline, alpha=alpha)
     if metric not in _MEANS:
-        # two intervals at α / 2 each, so that the difference of their ends is violated with probability at most α
+        # two intervals at α / 2 each, so that the difference between their bounds is violated with probability at most α
         new, old = (metric_bounds(metric, rows, alpha=alpha / 2) for rows in (data, baseline))
         return Bounds(new.value - old.value, new.low - old.high, new.high - old.low, new.centre - old.centre, len(data))
     sign, reach = 1 if metric in SMALLER else -1, 2.0 if metric == "brier" else 1.0
@@ -330,15 +335,17 @@ def _change_of_log_loss(new: Data, old: Data, *, alpha: float) -> Bounds:
     new, old = (require_predictions(model, what="a log-loss") for model in (new, old))
     losses = torch.stack([model.nll.cpu().double() for model in (new, old)])
     if bool((infinite := ~torch.isfinite(losses)).any()):
-        raise InputError(f"the log-loss is infinite in {int(infinite.any(dim=0).sum())} rows; limit brier instead")
+        raise InputError(
+            f"the log-loss is infinite in {int(infinite.any(dim=0).sum())} rows; set a limit on brier instead"
+        )
     difference = losses[0] - losses[1]
     change, n = float(difference.mean()), len(new)
     scarce = scarce_errors(new, old, loss=NLL().of_labels) if bool((difference != 0).any()) else (0.0, n)
     if scarce:
         seen, enough = scarce
-        note = f"{FEWEST_COMPARED} wrong decisions with different log-losses are needed, {math.floor(seen)} were seen"
+        note = f"{FEWEST_COMPARED} wrong decisions with different log-losses are needed, but only {math.floor(seen)} were seen"
         low, high = -math.inf, math.inf
-        # assume that no unseen row changes by more than the largest loss of any label of these rows
+        # assumes that no unseen row changes by more than the largest loss of any label on these rows
         reach = max(-float(model.log_probs.min()) for model in (new, old))
         if reach < _WIDEST:
             note += f"; this assumes that no row changes by more than {reach:.3g}"
@@ -350,12 +357,12 @@ def _change_of_log_loss(new: Data, old: Data, *, alpha: float) -> Bounds:
 
 
 def _expected_reach(new: Predictions, old: Predictions, mean: float, *, alpha: float) -> tuple[float, float]:
-    """Return how far the mean change in log-loss may lie below and above ``mean`` by what the models' probabilities expect.
+    """Return how far the mean change in log-loss may lie below and above ``mean``, according to the models' own probabilities.
 
-    If a sample contains few of the largest changes, their seen variance is too small, and the sharper model would pass too often.
-    Changes with second and third moments V and S vary like a Poisson number of events of size S / V, V³ / S² of them on average.
-    The further end, on the side of the large changes, is the upper bound of that number; the other end is normal. Each is the
-    larger of those that the two models expect.
+    If a sample contains few of the largest changes, the variance estimated from it is too small, and the sharper model would pass too
+    often. Changes with second and third moments V and S vary like a Poisson number of events of size S / V, with V³ / S² of them on
+    average. On the side of the large changes, the distance is based on the upper bound of this number; on the other side, it is
+    normal. Each distance is the larger of the two that the models imply.
     """
     from scipy.special import gammaincinv, ndtri
 
@@ -383,9 +390,9 @@ def _rows_of_mean(metric: str, data: Data) -> Floats:
 
 
 def _pairs_of_metric(metric: str, data: Data) -> Pairs:
-    """Return the pairs for a metric: of the decisions, or for "event-ece" of the second of two classes."""
+    """Return the pairs for a metric: those of the decisions or, for "event-ece", those of the second of two classes."""
     if metric == "ece":
-        # an event has probabilities from 0 to 1, a decision has its confidence
+        # the probability of an event ranges from 0 to 1, whereas a decision has its confidence
         return data.top_label()
     if isinstance(data, Predictions) and data.classes == 2:
         return data.one_vs_rest(1)
@@ -395,10 +402,10 @@ def _pairs_of_metric(metric: str, data: Data) -> Pairs:
 
 
 def _centre(pairs: Pairs) -> float:
-    """Return the calibration error with the sampling variance subtracted from each bin's squared gap."""
+    """Return the calibration error after subtracting the sampling variance from each bin's squared gap."""
     binning, x = EqualWidth(15), (pairs.p - pairs.y).cpu().double().numpy()
     index = binning.assign(pairs.p.cpu()).numpy()
     count, total, squares = (np.bincount(index, weights) for weights in (None, x, x * x))
-    # |Σ x|² is too large by Σ x² − (Σ x)² / n on average; a bin with nothing left shows no gap
+    # |Σ x|² is too large by Σ x² − (Σ x)² / n on average; if nothing is left, the bin has no gap
     variance = np.maximum(squares - total**2 / np.maximum(count, 1), 0)
     return float(np.sqrt(np.maximum(total**2 - variance, 0)).sum() / len(x))

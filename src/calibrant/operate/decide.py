@@ -18,14 +18,14 @@ _ALPHA = 0.025  # error probability of each bound
 
 
 class CostRule(nn.Module):
-    """Chooses the action a with the lowest expected cost Σ_k p_k costs[k, a]; made by ``thresholds``.
+    """A rule, created by ``thresholds``, that chooses the action a with the lowest expected cost Σ_k p_k costs[k, a].
 
-    Among actions of equal cost it chooses the first, and it abstains only if that is strictly cheaper. ``forward`` takes calibrated
-    logits (N, K) and returns actions (N,) int64, −1 for abstaining, so that ``torch.nn.Sequential(model, calibrator, rule)`` can
-    be deployed and exported.
+    Among actions with equal cost, the rule chooses the first, and it abstains only if that is strictly cheaper. ``forward`` takes
+    calibrated logits (N, K) and returns actions (N,), int64, with −1 for abstaining, so that
+    ``torch.nn.Sequential(model, calibrator, rule)`` can be deployed and exported.
 
     Args:
-        costs: (K, A) cost of action a if class k is true; negative costs are gains.
+        costs: Table (K, A) with the cost of action a if class k is true; negative costs are gains.
         reject: Cost of abstaining, or None if the rule must not abstain.
     """
 
@@ -42,28 +42,28 @@ class CostRule(nn.Module):
 
     @property
     def threshold(self) -> float:
-        """The probability of class 1 at and above which action 1 is taken; for two classes, two actions and no abstaining.
+        """The probability of class 1 from which on action 1 is chosen, for two classes and two actions without abstaining.
 
         Raises:
-            InputError: For more classes or actions, or if one action is never worse than the other.
+            InputError: If there are more classes or actions, or if one action is never worse than the other.
         """
         if self.table.shape == (2, 2):
             (c00, c01), (c10, c11) = self.costs
-            miss, alarm = c10 - c11, c01 - c00  # additional cost of the wrong action, for either class
+            miss, alarm = c10 - c11, c01 - c00  # the extra cost of the wrong action if class 1, or class 0, is true
             if min(miss, alarm) > 0:
                 # Elkan's eq. 2: both actions cost the same if p (c10 − c11) = (1 − p) (c01 − c00)
                 return alarm / (miss + alarm)
         raise InputError(
-            "only two classes and two actions, each better for its own class, have a threshold; use decide"
+            "a threshold exists only for two classes and two actions, each better for its own class; use decide"
         )
 
     def forward(self, logits: Tensor) -> Tensor:
-        """Return the actions (N,) int64 for calibrated ``logits`` (N, K); −1 for abstaining."""
+        """Return the actions (N,), int64, for calibrated ``logits`` (N, K); −1 for abstaining."""
         best = self._expected(logits).argmin(dim=-1)
         return best if self.reject is None else torch.where(best == self.table.shape[1] - 1, ABSTAIN, best)
 
     def decide(self, predictions: Predictions) -> Tensor:
-        """Return the action (N,) of each row, −1 for abstaining; labels are not needed."""
+        """Return the action for each row (N,), with −1 for abstaining. Labels are not needed."""
         with torch.no_grad():
             return self(predictions.logits)  # type: ignore[no-any-return]
 
@@ -71,14 +71,17 @@ class CostRule(nn.Module):
         """Return the mean cost of the decisions on labelled rows, with finite-sample 95 % bounds.
 
         Args:
-            predictions: Labelled, calibrated predictions of independent rows on which no calibrator was fitted.
+            predictions: Labelled, calibrated predictions for independent rows on which no calibrator was fitted.
+
+        Returns:
+            The mean cost per row with its bounds.
 
         Raises:
             InputError: If the rows are not labelled and independent.
         """
         rows = require_classes(predictions, what="expected_cost")
         taken = self._expected(rows.logits).argmin(dim=1).cpu()
-        # the table bounds the costs, so the bounds on a mean are valid for every number of rows
+        # costs are bounded by the table, so the bounds on the mean are valid for every number of rows
         paid = np.asarray(self.table.cpu()[rows.require_labels().cpu(), taken].numpy())
         mean = float(paid.mean())
         low, high = float(self.table.min()), float(self.table.max())
@@ -86,12 +89,12 @@ class CostRule(nn.Module):
         return Line("cost per row", mean, min(ends[0], mean), max(ends[1], mean), len(paid))
 
     def foreseen_cost(self, predictions: Predictions) -> float:
-        """Return the mean cost of the decisions that calibrated probabilities predict; labels are not needed."""
+        """Return the mean cost of the decisions that the calibrated probabilities predict. Labels are not needed."""
         rows = require_classes(predictions, what="foreseen_cost", labelled=False)
         return float(self._expected(rows.logits).amin(dim=1).mean())
 
     def extra_repr(self) -> str:
-        """Show classes, actions and the cost of abstaining."""
+        """Return the numbers of classes and actions and the cost of abstaining as text."""
         reject = "" if self.reject is None else f", reject={self.reject:g}"
         return f"{len(self.costs)} classes, {len(self.costs[0])} actions{reject}"
 
@@ -104,11 +107,14 @@ def thresholds(costs: Any, *, reject: float | None = None) -> CostRule:
     """Return the rule that chooses the action with the lowest expected cost.
 
     Args:
-        costs: (K, A) cost of action a if class k is true: ``costs[true, action]``; negative costs are gains.
+        costs: Table (K, A) with the cost of action a if class k is true, ``costs[true, action]``; negative costs are gains.
         reject: Cost of abstaining, or None if the rule must not abstain.
 
+    Returns:
+        The rule, a module.
+
     Raises:
-        InputError: If costs are not a finite (K ≥ 2, A ≥ 2) table.
+        InputError: If ``costs`` is not a table of finite numbers with at least two rows and two columns.
 
     Examples:
         >>> from calibrant import Predictions

@@ -1,16 +1,16 @@
-"""Estimates of accuracy and log-loss of unlabelled rows, from calibrated probabilities.
+"""Estimates of the accuracy and log-loss on unlabelled rows (the window), from calibrated probabilities.
 
 For a function f(x, y) of a row, such as whether the decision is correct, the probabilities p(· | x) give the expectation
-e(x) = Σ_k p_k f(x, k). With a labelled reference p is first recalibrated by a temperature; then the residual f − e is fitted as a
-function r of the scores by least squares: piecewise linear in the confidence, with knots at quantiles of the reference, plus a
-line in the confidence for each decided class, and linear in the derivative of e by the temperature. The window's mean of f is
-estimated by
+e(x) = Σ_k p_k f(x, k). With a labelled reference, p is first recalibrated by a temperature. The residual f − e is then fitted by
+least squares as a function r of the scores. This function is piecewise linear in the confidence, with knots at quantiles of the
+reference, plus a line in the confidence for each decided class, plus a term that is linear in the derivative of e with respect to the
+temperature. The mean of f over the window is estimated by
 
     mean_window e  +  mean_window r.
 
-The second term corrects the bias of p at the window's own scores, wherever these have moved within those of the reference; its
-variance is the sandwich T' V T, with T the mean of the basis over the window, and includes the uncertainty of the temperature
-and of the calibrator, whether it was fitted on these reference rows or on others. The randomness of the window's labels adds
+The second term corrects the bias of p at the window's own scores, as long as these stay within the range of the reference. Its
+variance is the sandwich T' V T, where T is the mean of the basis over the window, and includes the uncertainty of the temperature
+and of the calibrator, whether that was fitted on these reference rows or on others. The randomness of the window's labels adds
 Σ Var(f | x) / n², which no reference reduces; if the reference shows a larger variance, that is used instead.
 """
 
@@ -41,18 +41,18 @@ from calibrant.operate.rows import (
 Floats = NDArray[np.float64]
 
 _Z = 1.959963984540054
-_A_KNOT, _MAX_KNOTS = 100, 30  # reference rows between knots; largest number of pieces
+_A_KNOT, _MAX_KNOTS = 100, 30  # number of reference rows between knots; largest number of pieces
 _FEWEST = 50  # smallest number of reference rows
-_OUTSIDE = 0.2  # largest fraction of the window with confidences outside those of the reference
-_A_PART, _MAX_PARTS = 50, 50  # reference rows of a decision for a residual of its own; largest number of such decisions
+_OUTSIDE = 0.2  # largest accepted fraction of the window with confidences outside those of the reference
+_A_PART, _MAX_PARTS = 50, 50  # reference rows that a decision needs for its own residual; most such decisions
 _NOTICED = 0.05
-_NEAR = 1.01  # ratio of two temperatures, for a derivative
+_NEAR = 1.01  # ratio of two temperatures, for a numerical derivative
 ASSUMED = (
-    "These intervals assume that rows with equal scores are still labelled in the same way. Without labels no method can check "
-    "that assumption; labels of a few hundred new rows would."
+    "These intervals assume that rows with equal scores are still labelled in the same way. Without labels, no method can check "
+    "this assumption; labels for a few hundred new rows would."
 )
 SHIFTED = (
-    "The scores have moved. If the classes have become more or less frequent (label shift), adapt the calibrator by PriorShift and "
+    "The scores have moved. If the classes have become more or less frequent (label shift), adapt the calibrator with PriorShift and "
     "estimate without the reference."
 )
 
@@ -62,11 +62,11 @@ class Figure:
     """A function f of rows: its expectation and variance under the probabilities, and its values if labels are known.
 
     Args:
-        expected: (N,) e(x).
-        variance: (N,) Var(f | x).
-        change: (N,) derivative of e by the logarithm of the temperature.
-        seen: (N,) f(x, y) of labelled rows, or None.
-        event: (N,) the mean squared change of f that an unlikely label causes.
+        expected: The expectation e(x) (N,).
+        variance: The variance Var(f | x) (N,).
+        change: The derivative of e with respect to the logarithm of the temperature (N,).
+        seen: The values f(x, y) on labelled rows (N,), or None.
+        event: The mean squared change of f that an unlikely label causes (N,).
     """
 
     expected: Floats
@@ -78,15 +78,16 @@ class Figure:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Estimated performance on the window's rows, with 95 % intervals for the values that their labels will give.
+    """Estimated performance on unlabelled rows, with 95 % intervals for the values that their labels will give.
 
     Args:
-        lines: The accuracy, confidence − accuracy (positive if over-confident), and the log-loss in nats. The log-loss is missing
-            if a label of the reference or, with a reference, any possible label of the window has probability 0.
-        rows: Number of rows of the window.
+        lines: The accuracy, the gap (confidence − accuracy, positive if over-confident), and the log-loss in nats. With a
+            reference, the log-loss is missing if a label in the reference, or any possible label of the unlabelled rows, has
+            probability 0.
+        rows: Number of unlabelled rows.
         reference_rows: Number of labelled reference rows; 0 without a reference.
-        moved_p: p-value for the hypothesis that scores are distributed as in the reference: twice the smaller p-value of a
-            Kolmogorov–Smirnov test of confidences and a χ² test of decisions; None without a reference.
+        moved_p: p-value for the hypothesis that the scores are distributed as in the reference: twice the smaller of the p-values
+            of a Kolmogorov–Smirnov test on the confidences and a χ² test on the decisions; None without a reference.
     """
 
     lines: tuple[Line, ...]
@@ -98,17 +99,17 @@ class Estimate:
 
     @property
     def accuracy(self) -> Line:
-        """The accuracy."""
+        """The estimated accuracy."""
         return self.lines[0]
 
     @property
     def gap(self) -> Line:
-        """Confidence − accuracy."""
+        """The estimated gap, confidence − accuracy."""
         return self.lines[1]
 
     @property
     def nll(self) -> Line | None:
-        """The log-loss, or None."""
+        """The estimated log-loss, or None if it is missing."""
         return self.lines[2] if len(self.lines) > 2 else None
 
     @property
@@ -124,10 +125,10 @@ class Estimate:
         lines = [f"{self.rows:,} rows without labels, {self.reference_rows:,} labelled reference rows"]
         lines += map(str, self.lines)
         if self.nll is None:
-            lines.append("log-loss: not estimated, since some labels have probability 0, at which it is infinite")
+            lines.append("log-loss: not estimated, because it is infinite if a label with probability 0 occurs")
         if self.moved_p is None:
             lines.append(
-                "Without a reference the probabilities are assumed to be calibrated; intervals include chance only."
+                "Without a reference, the probabilities are assumed to be calibrated; intervals include only chance."
             )
         else:
             lines.append(f"scores: {'moved' if self.moved else 'as before'} (p = {self.moved_p:.3g})")
@@ -137,24 +138,24 @@ class Estimate:
 def estimate(
     predictions: Predictions, calibrator: Calibrator | None = None, *, reference: Predictions | None = None
 ) -> Estimate:
-    """Estimate accuracy and log-loss of rows without labels.
+    """Estimate the accuracy and the log-loss on rows without labels.
 
     The estimates are valid if P(label | scores) is the same as in the reference. The distribution of the features may have changed
     (covariate shift).
 
     Args:
-        predictions: Predictions of independent rows without weights; labels are ignored. They are calibrated, or not yet calibrated
-            if ``calibrator`` is given.
-        calibrator: A fitted calibrator to apply to ``predictions`` and ``reference``; None if they are calibrated.
-        reference: At least 50 labelled, independent rows of the same model; the calibrator may have been fitted on them. With None
-            the probabilities are assumed to be calibrated.
+        predictions: Predictions for independent rows without weights; labels are ignored. The predictions must be calibrated,
+            unless a ``calibrator`` is given.
+        calibrator: A fitted calibrator to apply to ``predictions`` and ``reference``; None if they are already calibrated.
+        reference: At least 50 labelled, independent rows with predictions of the same model. The calibrator may have been fitted
+            on them. With None, the probabilities are assumed to be calibrated.
 
     Returns:
         The estimates with 95 % intervals.
 
     Raises:
-        InputError: If predictions are of another kind, rows are weighted or dependent, the numbers of classes differ, or more than
-            a fifth of the rows have confidences outside those of the reference.
+        InputError: If these are not predictions for all classes, if rows are weighted or dependent, if the numbers of classes
+            differ, or if more than a fifth of the rows have confidences outside those of the reference.
 
     Examples:
         >>> from calibrant import Predictions
@@ -177,9 +178,10 @@ def estimate(
         known, same = _out_of_fold(rows, calibrator), _calibrated(rows, calibrator)
         if known.classes != window.classes or len(known) < _FEWEST:
             raise InputError(
-                f"estimate needs a reference of at least {_FEWEST} rows of {window.classes} classes, not {len(known)} of {known.classes}"
+                f"estimate needs a reference with at least {_FEWEST} rows and {window.classes} classes, not {len(known)} rows and "
+                f"{known.classes} classes"
             )
-        # window and reference use the same calibrator's scores for the basis; only the residuals are out-of-fold
+        # the basis uses scores of the same calibrator for the window and the reference; only the residuals are out-of-fold
         basis, moved, temperature = _basis(window, same), _moved(window, same), temperature_of(known)
     n, confidence = len(window), float(row_confidence(window).mean())
     right = projected(
@@ -190,7 +192,7 @@ def estimate(
         Line("accuracy", value, low, high, n),
         Line("confidence − accuracy", confidence - value, confidence - high, confidence - low, n),
     ]
-    # even if the reference has a finite loss, the window's is infinite if a label of probability 0 occurs
+    # even if the loss is finite on the reference, it is infinite on the window if a label with probability 0 occurs
     if known is None or not bool(torch.isinf(known.nll).any() | torch.isinf(row_log_probs(window)).any()):
         lost = projected(loss(window, temperature), None if known is None else loss(known, temperature), basis)
         value, low, high = (max(0.0, x) for x in lost)
@@ -199,12 +201,12 @@ def estimate(
 
 
 def _calibrated(data: Predictions, calibrator: Calibrator | None) -> Predictions:
-    # labels are not used here, so rows of the fit are allowed
+    # labels are not used here, so fitting rows are allowed
     return data if calibrator is None else data.calibrated_by(calibrator, allow_fit_rows=True)
 
 
 def _out_of_fold(reference: Predictions, calibrator: Calibrator | None) -> Predictions:
-    """Return the calibrated reference; rows that the calibrator was fitted on are calibrated out of fold."""
+    """Return the calibrated reference; if the calibrator was fitted on it, its rows are calibrated out of fold."""
     if calibrator is None:
         return reference
     require_source(calibrator)
@@ -221,23 +223,23 @@ def _moved(window: Predictions, reference: Predictions) -> float:
     counts = torch.stack([data.predicted.cpu().bincount(minlength=window.classes) for data in (window, reference)])
     table = counts[:, counts.sum(dim=0) > 0].numpy()
     decisions = float(chi2_contingency(table).pvalue) if table.shape[1] > 1 else 1.0
-    # two tests of one hypothesis: Bonferroni
+    # Bonferroni correction for two tests of one hypothesis
     return min(1.0, 2 * min(float(ks_2samp(a, b, method="asymp").pvalue), decisions))
 
 
 def _basis(window: Predictions, reference: Predictions) -> tuple[Floats, Floats]:
-    """Return functions of the scores at the window's and the reference's rows: (N, B) and (M, B).
+    """Return the basis functions at the window's and at the reference's rows, (N, B) and (M, B).
 
-    The first are piecewise linear in the confidence and sum to 1. The others are a constant and a line in the confidence for each
-    decided class with enough reference rows, since a model may be over-confident in one class only; the most frequent class has
-    none, because the first functions describe it.
+    The first functions are piecewise linear in the confidence and sum to 1. The others are a constant and a line in the confidence
+    for each decided class with enough reference rows, because a model may be over-confident in only one class. The most frequent
+    class has no functions of its own, because the first functions describe it.
 
     Raises:
         InputError: If too many of the window's confidences lie outside those of the reference.
     """
     scores, own = (row_confidence(data).cpu().numpy() for data in (window, reference))
     pieces = int(np.clip(len(own) // _A_KNOT, 1, _MAX_KNOTS))
-    # quantiles that are observed scores, rounded because equal scores can differ in the last digits
+    # quantiles that are observed scores; they are rounded because equal scores can differ in the last digits
     knots = np.unique(np.quantile(own, np.linspace(0, 1, pieces + 1), method="lower").round(9))
     outside = float(((scores < knots[0] - 1e-6) | (scores > knots[-1] + 1e-6)).mean())
     if outside > _OUTSIDE:
@@ -260,12 +262,15 @@ def _basis(window: Predictions, reference: Predictions) -> tuple[Floats, Floats]
 def projected(
     window: Figure, reference: Figure | None, basis: tuple[Floats, Floats] | None
 ) -> tuple[float, float, float]:
-    """Return the estimated mean of f over the window's rows, and the 95 % interval of the mean that their labels will give.
+    """Return the estimated mean of f over the window, and the 95 % interval for the mean that the labels will give.
 
     Args:
-        window: f of the rows without labels.
-        reference: f of labelled rows; None assumes that the probabilities are calibrated.
+        window: The function f on the rows without labels.
+        reference: The function f on labelled rows; None assumes that the probabilities are calibrated.
         basis: The result of ``_basis`` for both.
+
+    Returns:
+        The estimate and the ends of the interval.
     """
     n = len(window.expected)
     mean, chance, of_reference = float(window.expected.mean()), float(window.variance.mean()), 0.0
@@ -278,21 +283,21 @@ def projected(
             reference.seen - reference.expected,
         )  # weights of the rows sum to 1
         mean += float(weight @ residual)
-        # the fit makes residuals too small; the leverage says by how much
+        # residuals are too small because of the fit, by an amount that the leverage gives
         leverage = ((design @ inverse) * design).sum(axis=1).clip(max=1 - 1e-9)
         squares = ((residual - design @ (inverse @ (design.T @ residual))) / (1 - leverage)) ** 2
-        # there may be no errors by chance: one more unlikely label, among the rows that count, keeps the variance above 0
+        # there may be no errors by chance: one additional unlikely label among the rows that count keeps the variance above 0
         event = np.abs(weight) * reference.event
         place = event / max(float(event.sum()), 1e-300)
         of_reference = float(weight**2 @ squares + place @ (np.abs(weight) * event))
-        # over-confident probabilities imply too small a variance of the labels
+        # over-confident probabilities imply too small a variance for the labels
         chance = max(chance, float(weight @ squares + place @ event))
     half = _Z * math.sqrt(chance / n + of_reference)
     return mean, mean - half, mean + half
 
 
 def correctness(data: Predictions, temperature: float) -> Figure:
-    """Return the function "the decision is correct" of each row, for labels whose probabilities have this temperature."""
+    """Return the function "the decision is correct", for labels drawn from the probabilities at this temperature."""
     decided, log_p = data.predicted.cpu()[:, None], row_log_probs(data)
     p, colder = (
         torch.softmax(log_p / t, dim=1).gather(1, decided)[:, 0].numpy() for t in (temperature, temperature / _NEAR)
@@ -302,7 +307,7 @@ def correctness(data: Predictions, temperature: float) -> Figure:
 
 
 def loss(data: Predictions, temperature: float) -> Figure:
-    """Return the log-loss of each row, in nats, for labels whose probabilities have this temperature."""
+    """Return the log-loss of each row in nats, for labels drawn from the probabilities at this temperature."""
     log_p = row_log_probs(data)
     parts = []
     for part in row_chunks(*log_p.shape):
@@ -310,7 +315,7 @@ def loss(data: Predictions, temperature: float) -> Figure:
         p, colder = (torch.softmax(log_p[part] / t, dim=1) for t in (temperature, temperature / _NEAR))
         mean, rise = (p * lost).sum(dim=1), lost + log_p[part].amax(dim=1, keepdim=True)
         unlikely = torch.where(rise > 0, p, 0.0).sum(dim=1).clamp_min(1e-300)
-        # E ℓ² − (E ℓ)² under the row's own probabilities, and E of the squared rise given that the label is unlikely
+        # E ℓ² − (E ℓ)² under the row's own probabilities, and the expected squared rise given that the label is unlikely
         variance, event = (p * lost * lost).sum(dim=1) - mean**2, (p * rise * rise).sum(dim=1) / unlikely
         change = ((p - colder) * lost).sum(dim=1) / math.log(_NEAR)
         parts.append(torch.stack([mean, variance.clamp_min(0), change, event]))

@@ -1,19 +1,20 @@
-"""A monitor of calibration with an anytime-valid alarm, whose state is one small file.
+"""A calibration monitor with an anytime-valid alarm, whose state is one small file.
 
-It holds the reference's curves and the sums of the labels that have arrived since, in blocks of time. The alarm is the evidence that
-P(outcome | scores) has changed since the reference, even if the distribution of scores changes.
+The state contains curves fitted to a reference, and sums over the labels that have arrived since, in blocks of time. The monitor
+raises an alarm if there is enough evidence that P(outcome | scores) has changed since the reference, even if the distribution of
+scores has changed as well.
 
-The monitored events are "the decision is correct" and, for up to 50 classes, "class k is true". Each has a probability p, computed
-after the reference's temperature. The reference models the log-odds of the event as a + c ℓ(p) + v_b in bins b of p, where ℓ(p) is
-the log-odds of p, and π_b is the posterior of v_b.
+The monitored events are "the decision is correct" and, for up to 50 classes, "class k is true". Each event has a probability p, to
+which a temperature fitted on the reference is applied. The log-odds of the event are modelled as a + c ℓ(p) + v_b in bins b of p,
+where ℓ(p) are the log-odds of p; π_b is the posterior of v_b given the reference.
 
-Without a change, the rows of a bin have the likelihood ∫ π_b L. So neither errors of the reference's probabilities nor scores that
-move to other bins count as evidence. With a change, all v_b move by u (a shift) or by u d_b (a slope) at some time; later rows have
-the likelihood with π_b moved, averaged over a prior of u. The likelihood ratio, averaged over the time of change with fixed weights,
-is a martingale if nothing has changed, in any order of the rows. So the probability that it ever exceeds 1/α is at most α (Ville
-1939), including the uncertainty of the reference.
+Without a change, the rows in a bin have the likelihood ∫ π_b L. Neither errors in the reference's probabilities nor scores that move
+to other bins therefore count as evidence. With a change, all v_b move by u (a shift) or by u d_b (a slope) at some time. Later rows
+have the likelihood with π_b moved, averaged over a prior on u. The likelihood ratio, averaged over the time of change with fixed
+weights, is a martingale if nothing has changed, in any order of the rows. The probability that it ever exceeds 1/α is therefore at
+most α (Ville 1939), and this includes the uncertainty of the reference.
 
-log L is a sum over rows, stored at 16 Chebyshev nodes: sums of parts can be added, and interpolation is accurate to 1e-8 per row.
+log L is a sum over rows, stored at 16 Chebyshev nodes: sums over parts can be added, and interpolation is accurate to 1e-8 per row.
 """
 
 from __future__ import annotations
@@ -49,27 +50,27 @@ from calibrant.operate.rows import (
 Floats = NDArray[np.float64]
 
 FALSE_ALARMS = 0.05  # probability of ever raising a false alarm
-LEVEL = -math.log(FALSE_ALARMS)  # the log evidence of an alarm
-_FEWEST = 50  # reference rows
+LEVEL = -math.log(FALSE_ALARMS)  # log evidence from which on there is an alarm
+_FEWEST = 50  # smallest number of reference rows
 FORMAT = "calibrant-monitor"
 _AT_ONCE = 0.9  # prior probability that a change, if any, precedes the first row
 _TYPICAL = 5000.0  # prior median of the number of rows before a later change
-_OPEN = 100  # batches are added to a block while it then has at most this many rows
-_MAX_BLOCKS = 64  # beyond, neighbours are merged
-_FACTS = ("classes", "rows", "accuracy", "temperature", "batches", "peak")  # of the state that are no arrays
+_OPEN = 100  # a batch is added to the last block if the block then has at most this many rows
+_MAX_BLOCKS = 64  # with more blocks, neighbours are merged
+_FACTS = ("classes", "rows", "accuracy", "temperature", "batches", "peak")  # parts of the state that are not arrays
 _ROWS, _CONFIDENCE, _EXPECTED, _RIGHT, _WEIGHT = range(5)  # columns of the table of blocks
 CLASSES = 50  # with more classes, single classes are not monitored
-NODES, REACH = 16, 2.0  # largest |v|, in log-odds
-_A_BIN, _MAX_BINS, _STEPS = 50, 10, 40  # rows in a bin; bins; Newton steps to its offset
+NODES, REACH = 16, 2.0  # number of nodes; largest |v|, in log-odds
+_A_BIN, _MAX_BINS, _STEPS = 50, 10, 40  # rows per bin; most bins; Newton steps for an offset
 _HALF = 0.5  # half an event is added, so that a bin without events has finite log-odds
-_LARGEST = 12.0  # log-odds are clipped to ± this, so that a single row cannot decide
+_LARGEST = 12.0  # log-odds are clipped at ± this value, so that a single row cannot decide
 _STEP = 0.025
 _GRID = np.arange(-80, 81) * _STEP  # of v
 _MOVES = np.arange(-24, 25) * 2  # of u, in steps of the grid: ±1.2
 _JUMP, _SPREAD = 0.4, 0.25  # mean, in either direction, and standard deviation of u
 _OVERCONFIDENT = 0.7  # prior probability that a change is towards overconfidence, the common case
 _SHIFT, _SLOPE, _OF_CLASSES = 0.42, 0.21, 0.37  # prior weights of the kinds of change
-# values at the nodes, the zeros of T₁₆, where interpolation is nearly the best polynomial, to values on the grid: (16, G)
+# maps values at the nodes to values on the grid (16, G); at the zeros of T₁₆, interpolation is nearly the best polynomial
 _UNIT = np.cos((2 * np.arange(NODES) + 1) * np.pi / (2 * NODES))
 _AT_NODES = np.polynomial.chebyshev.chebvander(_UNIT, NODES - 1)
 _TO_GRID = np.linalg.solve(_AT_NODES.T, np.polynomial.chebyshev.chebvander(_GRID / REACH, NODES - 1).T)
@@ -81,19 +82,20 @@ class Status:
 
     Args:
         verdict: "quiet" or "alarm".
-        evidence: Likelihood ratio of a change against no change; the alarm threshold is 1 / 0.05 = 20.
+        evidence: Likelihood ratio of a change to no change; the alarm threshold is 1 / 0.05 = 20.
         peak: The largest evidence so far.
         rows: Number of labels so far.
-        since: Number of the first label after the most likely change, counted from 1; None before the first label.
-        changed_rows: Number of labels since then.
-        confidence: Mean confidence since then.
-        accuracy: Accuracy since then.
-        accuracy_low: Lower 97.5 % bound of the accuracy.
-        accuracy_high: Upper 97.5 % bound of the accuracy.
-        direction: "overconfident", "underconfident" or "as confident as before" since then, relative to what the reference says of
-            these scores.
-        classes: Classes whose own evidence exceeds the threshold; class 1 alone of two, whose probabilities say the same.
-        advice: What to do: nothing, re-fit the bias, or re-fit all.
+        since: Position of the first label after the most likely change, counted from 1; None before the first label.
+        changed_rows: Number of labels since the most likely change.
+        confidence: Mean confidence since the most likely change.
+        accuracy: Accuracy since the most likely change.
+        accuracy_low: Lower 97.5 % bound on the accuracy.
+        accuracy_high: Upper 97.5 % bound on the accuracy.
+        direction: "overconfident", "underconfident" or "as confident as before" since the most likely change, relative to the
+            reference at the same scores.
+        classes: Classes whose own evidence exceeds the threshold. With two classes, only class 1 is listed, because both have the
+            same evidence.
+        advice: What to do: nothing, re-fit the bias, or re-fit everything.
     """
 
     verdict: Literal["quiet", "alarm"]
@@ -120,9 +122,16 @@ class Status:
         return self.sentence()
 
     def sentence(self, names: Sequence[str] = ()) -> str:
-        """Return the status in words; classes are called by their ``names``, or by their numbers without any."""
+        """Return the status in words.
+
+        Args:
+            names: Class names to use; without names, classes are given by their numbers.
+
+        Returns:
+            One sentence.
+        """
         if self.verdict == "quiet":
-            return f"quiet: {self.rows:,} labels, evidence of a change {self.peak:.3g} at most, an alarm from 20 on"
+            return f"quiet: {self.rows:,} labels, evidence of a change at most {self.peak:.3g} (an alarm starts at 20)"
         classes = ", ".join(names[one] if names else f"{one} (counted from 0)" for one in self.classes)
         which = f", most in class {classes}" if classes else ""
         return (
@@ -136,12 +145,15 @@ class Monitor:
     """Tests sequentially, as labels arrive, whether calibration has changed since a reference, and raises an alarm if it has.
 
     The probability that a monitor ever raises a false alarm is at most 5 %, however often it is updated and read. "No change" means
-    that decisions with a given confidence are correct as often as in the reference, and classes with a given probability occur as
-    often, whether or not the reference is calibrated. The distribution of scores may change. The uncertainty of a small reference
-    is included. If only the rows of the fit have labels, start with ``from_fit``.
+    that decisions with a given confidence are correct as often as in the reference, and that classes with a given probability occur
+    as often, whether or not the reference is calibrated. The distribution of scores may change. The uncertainty of a small
+    reference is included. If only the fitting rows of the calibrator have labels, start with ``from_fit``.
 
     Args:
         reference: At least 50 labelled, calibrated predictions for rows on which the calibrator was not fitted.
+
+    Raises:
+        InputError: If the reference is too small, its rows are dependent or weighted, or the calibrator was fitted on it.
 
     Examples:
         >>> from calibrant import Predictions
@@ -163,13 +175,13 @@ class Monitor:
                 reference.fit_check()
         except LeakError as error:
             raise InputError(
-                "the calibrator was fitted on the reference's rows, where its figures are better than on new ones; "
-                "start with Monitor.from_fit(calibrator, predictions), which takes the rows as fit did"
+                "the calibrator was fitted on the rows of the reference, on which it performs better than on new rows; "
+                "start with Monitor.from_fit(calibrator, predictions), which takes the same rows as fit"
             ) from error
         self._start(reference)
 
     def _start(self, reference: Data, probs: Floats | None = None) -> None:
-        """Initialise from the labelled reference; ``probs`` (N, K + 1), if given, replace its probabilities, with temperature 1."""
+        """Initialise from the labelled reference. If ``probs`` (N, K + 1) are given, they replace its probabilities at T = 1."""
         if len(reference) < _FEWEST:
             raise InputError(f"a monitor needs at least {_FEWEST} reference rows, not {len(reference)}")
         temperature = temperature_of(reference) if probs is None else 1.0
@@ -185,13 +197,19 @@ class Monitor:
     def from_fit(cls, calibrator: Calibrator, predictions: Predictions) -> Self:
         """Return a monitor whose reference is the data that ``calibrator`` was fitted on.
 
-        A calibrator performs better on these rows than on new ones. So each fifth is calibrated by a fit on the other rows, and its
-        rows are binned by the values of equal rank of the calibrator itself. The noise of these fits affects the order of confidences,
-        so a change of slope is not monitored.
+        A calibrator performs better on these rows than on new ones. Each fifth is therefore calibrated by a fit on the other rows, and
+        its rows are binned by the calibrator's own values with the same ranks. The noise of these fits affects the order of the
+        confidences, so changes of slope are not monitored.
 
         Args:
-            calibrator: A calibrator fitted on ``predictions``; ``update`` then expects rows calibrated by it.
+            calibrator: A calibrator fitted on ``predictions``; ``update`` then expects rows that it has calibrated.
             predictions: The labelled, uncalibrated predictions that were passed to ``fit``.
+
+        Returns:
+            The monitor.
+
+        Raises:
+            InputError: If the rows are fewer than 50, dependent or weighted, or have other classes than the calibrator.
 
         Examples:
             >>> from calibrant import Predictions
@@ -212,19 +230,22 @@ class Monitor:
         """Add labelled rows and return the status.
 
         Args:
-            predictions: Labelled predictions, calibrated like the reference and in order of time. A batch that was already added
-                raises an error.
+            predictions: Labelled predictions in order of time, calibrated in the same way as the reference. A batch that was
+                already added raises an error.
+
+        Returns:
+            The status after the update.
 
         Raises:
-            InputError: If the rows do not fit the reference; the state is then unchanged.
+            InputError: If the rows are not of the same kind as the reference; the state then stays unchanged.
         """
         rows = require_window(predictions, what="a monitor")
         if _classes_of(rows) != self._classes:
             kinds = [f"K = {one} classes" if one else "top-label pairs" for one in (self._classes, _classes_of(rows))]
-            raise InputError(f"the reference holds predictions with {kinds[0]}, these rows {kinds[1]}")
+            raise InputError(f"the reference has {kinds[0]}, but these rows have {kinds[1]}")
         batch = _hash(predictions)
         if batch in self._batches:
-            raise InputError("this batch was added to the state before; pass each batch once")
+            raise InputError("this batch has already been added to the state; pass each batch only once")
         p, happened = events_of(rows, temperature=self._temperature)
         confidence, right = float(rows.confidence.sum()), float(rows.correct.sum())
         self._append([len(rows), confidence, self._curves.expected(p), right], self._curves.gather(p, happened))
@@ -234,7 +255,7 @@ class Monitor:
         return self._status(found)
 
     def _append(self, row: Sequence[float], sums: Floats) -> None:
-        """Add sums to the last block if it is small, else as one more with its prior probability."""
+        """Add sums to the last block if that stays small, and otherwise as a new block with its prior probability."""
         table, count = self._table, row[_ROWS]
         if len(table) and table[-1, _ROWS] + count <= _OPEN:
             table[-1, :_WEIGHT] += row
@@ -243,12 +264,12 @@ class Monitor:
         weight = _AT_ONCE
         if len(table):
             before, spent = float(table[:, _ROWS].sum()), float(table[:, _WEIGHT].sum())
-            # P(no change within r rows) = m / (m + r) has median m; the hazard falls as 1 / r, for changes on every time scale
+            # P(no change within r rows) = m / (m + r) has median m; its hazard decreases as 1 / r, to allow for every time scale
             later = _TYPICAL / (_TYPICAL + before), _TYPICAL / (_TYPICAL + before + max(count, _OPEN))
             weight = (1 - spent) * (1 - later[1] / later[0])
         self._table, self._sums = np.vstack([table, [*row, weight]]), np.concatenate([self._sums, sums[None]])
         if len(self._table) > _MAX_BLOCKS:
-            # merge the older half in pairs; a change can no longer begin inside a pair
+            # merge the older half in pairs; a change can then no longer start inside a pair
             end = len(table) // 4 * 2
             old, parts = self._table[:end].reshape(-1, 2, _WEIGHT + 1), self._sums[:end]
             merged = old.sum(axis=1)
@@ -267,7 +288,16 @@ class Monitor:
         return self._status(self._evidence())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Save the state as one safetensors file, atomically: if the process is killed, the old or the new file remains."""
+        """Save the state as one safetensors file, written atomically.
+
+        If the process is killed, either the old or the new file remains.
+
+        Args:
+            path: A path that ends in .safetensors.
+
+        Raises:
+            InputError: If ``path`` has another suffix.
+        """
         check_suffix(path, (".safetensors",), what="a monitor's state")
         facts = {name: getattr(self, f"_{name}") for name in _FACTS}
         arrays = {**vars(self._curves), "table": self._table, "blocks": self._sums}
@@ -275,13 +305,19 @@ class Monitor:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Load a saved state.
+        """Load a saved monitor.
+
+        Args:
+            path: A file written by ``save``.
+
+        Returns:
+            The monitor.
 
         Raises:
-            FileFormatError: If the file is not a monitor's state, or is damaged.
+            FileFormatError: If the file is damaged or does not contain a monitor.
         """
         if read_metadata(path).get("format") != FORMAT:
-            raise FileFormatError(f"{shown(path)}: not the state of a monitor")
+            raise FileFormatError(f"{shown(path)} is not the state of a monitor")
         with error_boundary("a whole state", f"a broken one in {shown(path)}", "restore it from a copy"):
             facts, arrays = json.loads(read_metadata(path)["state"]), read_arrays(path)
             monitor = cls.__new__(cls)
@@ -289,7 +325,7 @@ class Monitor:
             curves = Curves(*(arrays[name] for name in ("edges", "lines", "offsets", "slope", "sums")))
             monitor._curves, monitor._table, monitor._sums = curves, arrays["table"], arrays["blocks"]
             if monitor._sums.shape != (len(monitor._table), *curves.offsets.shape, curves.sums.shape[-1]):
-                raise ValueError("its sums are not those of its classes")
+                raise ValueError("the sums do not match the classes")
         return monitor
 
     def watches(self, other: Monitor) -> bool:
@@ -318,13 +354,15 @@ class Monitor:
         if not self.alarm:
             advice = "nothing to do"
         elif not own:
-            advice = "nothing for now: the evidence has faded since the alarm; if its cause is known and gone, start a new state"
+            advice = "nothing to do for now: the evidence has faded since the alarm; if its cause is known and gone, start a new state"
         elif classes and not moved:
-            advice = "re-fit the bias: single classes are off, the confidence is not (PriorShift or VectorScaling)"
+            advice = (
+                "re-fit the bias: single classes are off, but the confidence is not (use PriorShift or VectorScaling)"
+            )
         else:
-            advice = "re-fit all: fit the calibrator again on labels since the change"
+            advice = "re-fit everything: fit the calibrator again on labels since the change"
             if high < min(expected / share, self._accuracy):
-                advice += "; accuracy has fallen as well, which only a new training can restore"
+                advice += "; the accuracy has decreased as well, which only retraining the model can restore"
         return Status(
             verdict="alarm" if self.alarm else "quiet",
             evidence=math.exp(min(found.log, 700.0)),
@@ -345,12 +383,12 @@ class Monitor:
 
 
 def _classes_of(data: Data) -> int:
-    """Return K, or 0 of pairs."""
+    """Return K, or 0 for pairs."""
     return data.classes if isinstance(data, Predictions) else 0
 
 
 def _hash(data: Data) -> str:
-    """Return a hash of the scores and labels of a batch."""
+    """Return a hash of a batch's scores and labels."""
     content = hashlib.blake2b(digest_size=8)
     for values in (data.logits if isinstance(data, Predictions) else data.p, data.labels, data.correct):
         if values is not None:
@@ -359,7 +397,7 @@ def _hash(data: Data) -> str:
 
 
 def events_of(data: Data, *, temperature: float) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return the probabilities (N, E) of the monitored events at this temperature, and whether they happened (N, E)."""
+    """Return the probabilities of the monitored events (N, E) at this temperature, and whether each event happened (N, E)."""
     right = data.correct.cpu().numpy()[:, None]
     if not isinstance(data, Predictions):
         return data.p.cpu().double().numpy()[:, None], right
@@ -374,11 +412,11 @@ class Curves:
     """The log-odds of each event in the reference: a linear function of the log-odds of p, plus an offset in each bin.
 
     Args:
-        edges: (E, B − 1) edges between the bins; infinite after the last bin of an event with fewer bins.
-        lines: (E, 2) a and c.
-        offsets: (E, B) v_b.
-        slope: (B,) d_b, half the log-odds in each bin of the confidence, by which a change of slope moves it.
-        sums: (E, B, 16) log L(v) − log L(v_b) of the reference at the nodes v − v_b.
+        edges: Edges between the bins (E, B − 1); infinite after the last bin if an event has fewer bins.
+        lines: a and c (E, 2).
+        offsets: v_b (E, B).
+        slope: d_b (B,), half the log-odds in each confidence bin, by which a change of slope moves the bin.
+        sums: log L(v) − log L(v_b) of the reference at the nodes v − v_b (E, B, 16).
     """
 
     edges: Floats
@@ -389,13 +427,13 @@ class Curves:
 
     @classmethod
     def of(cls, p: Floats, happened: NDArray[np.bool_]) -> Curves:
-        """Return the curves of the reference's events (N, E)."""
+        """Return the curves for the reference, from the probabilities and outcomes of its events, each (N, E)."""
         rows, events = p.shape
         bins = int(np.clip(rows // _A_BIN, 1, _MAX_BINS))
         edges, lines, offsets = np.full((events, bins - 1), np.inf), np.zeros((events, 2)), np.zeros((events, bins))
         log_odds = _log_odds_of_events(p)
         for e in range(events):
-            # bins by the number of rows and by their variance in equal parts, since most rows surely belong to another class
+            # bins are based on row counts and variances in equal parts, because most rows clearly belong to another class
             variance = p[:, e] * (1 - p[:, e])
             own = stratum_edges(log_odds[:, e], bins=bins, weight=1 / rows + variance / max(variance.sum(), 1e-300))
             edges[e, : len(own)] = own
@@ -408,12 +446,12 @@ class Curves:
         return replace(found, slope=centre / 2, sums=found.gather(p, happened))
 
     def at(self, e: int, log_odds: Floats) -> tuple[NDArray[np.int64], Floats]:
-        """Return the bin (N,) of each row's log-odds (N,) of event ``e``, and the reference's log-odds (N,) in that bin."""
+        """Return the bin (N,) for each row's log-odds (N,) of event ``e``, and the log-odds (N,) that the reference implies."""
         index = np.searchsorted(self.edges[e], log_odds)
         return index, self.lines[e, 0] + self.lines[e, 1] * log_odds + self.offsets[e, index]
 
     def gather(self, p: Floats, happened: NDArray[np.bool_]) -> Floats:
-        """Return log L(v) − log L(v_b) (E, B, 16) of rows (N, E), summed in each bin."""
+        """Return log L(v) − log L(v_b) (E, B, 16), summed over the rows (N, E) in each bin."""
         sums, log_odds = np.zeros((*self.offsets.shape, NODES)), _log_odds_of_events(p)
         for e in range(p.shape[1]):
             index, at = self.at(e, log_odds[:, e])
@@ -426,14 +464,14 @@ class Curves:
         return sums
 
     def expected(self, p: Floats) -> float:
-        """Return the sum over rows of the reference's probability that the decision is correct."""
+        """Return the expected number of correct decisions according to the reference."""
         return float((1 / (1 + np.exp(-self.at(0, _log_odds_of_events(p[:, 0]))[1]))).sum())
 
 
 def _fitted_line(log_odds: Floats, happened: NDArray[np.bool_]) -> Floats:
-    """Return a and c of the logistic regression on the log-odds (N,), with standard normal priors of a and c − 1."""
+    """Return a and c of the logistic regression on the log-odds (N,), with standard normal priors on a and c − 1."""
     design, line = np.stack([np.ones_like(log_odds), log_odds], axis=1), np.array([0.0, 1.0])
-    for _ in range(_STEPS):  # Newton, limited as below
+    for _ in range(_STEPS):  # Newton's method with limited steps, as below
         q = 1 / (1 + np.exp(-(design @ line)))
         gradient = design.T @ (happened - q) - (line - [0.0, 1.0])
         step = np.linalg.solve((design * (q * (1 - q))[:, None]).T @ design + np.eye(2), gradient)
@@ -442,7 +480,7 @@ def _fitted_line(log_odds: Floats, happened: NDArray[np.bool_]) -> Floats:
 
 
 def _offsets(index: NDArray[np.int64], log_odds: Floats, happened: NDArray[np.bool_], bins: int) -> Floats:
-    """Return the v_b (B,) at which Σ σ(ℓ + v_b) is the number of events, after adding half an event of either kind."""
+    """Return the v_b (B,) for which Σ σ(ℓ + v_b) equals the number of events, after adding half an event of either kind."""
     count, hits, total = (np.bincount(index, each, bins) for each in (None, happened, 1 / (1 + np.exp(-log_odds))))
     # add at most the number of events that the probabilities predict, so that a bin without data keeps its rate
     more, less = np.minimum(_HALF, total), np.minimum(_HALF, count - total)
@@ -461,12 +499,12 @@ def _log_odds_of_events(p: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class ChangeEvidence:
-    """Evidence for a change of each event.
+    """Evidence for a change in each event.
 
     Args:
-        logs: Log evidence of "shift", "slope", "class 0" ….
+        logs: Log evidence for "shift", "slope", "class 0" ….
         log: Logarithm of the weighted mean of all evidence, which decides.
-        start: Index of the block at which the change most likely began.
+        start: Index of the block at which the change most likely started.
     """
 
     logs: dict[str, float]
@@ -475,17 +513,20 @@ class ChangeEvidence:
 
 
 def since_change(curves: Curves, blocks: Floats, weights: Floats) -> ChangeEvidence:
-    """Return the evidence that something changed at the start of some block.
+    """Return the evidence that something changed at the start of a block.
 
     Args:
         curves: The curves of the reference.
-        blocks: (T, E, B, 16) sums of ``gather`` over each block, in order of time.
-        weights: (T,) prior probability that the change began with each block; they sum to at most 1.
+        blocks: Sums of ``gather`` over each block (T, E, B, 16), in order of time.
+        weights: Prior probability that the change started with each block (T,); they sum to at most 1.
+
+    Returns:
+        The evidence.
     """
-    after = np.cumsum(blocks[::-1], axis=0)[::-1]  # sums from each block on; the rest of the total is before it
+    after = np.cumsum(blocks[::-1], axis=0)[::-1]  # sums from each block on; the rest of the total precedes the block
     posterior = np.exp(_normal(curves.sums @ _TO_GRID))  # (E, B, G)
     classes, still = len(posterior) - 1, np.zeros_like(curves.slope)
-    down = np.array([_OVERCONFIDENT] + [0.5] * classes)  # a class becomes rarer as easily as more frequent
+    down = np.array([_OVERCONFIDENT] + [0.5] * classes)  # a class is as likely to become rarer as more frequent
     unmoved = _averaged(np.concatenate([after[:1] - after, after[:1]]), posterior, still, down)
     unchanged = unmoved[:-1] - unmoved[-1]
     shifted = unchanged + _averaged(after, posterior, np.ones_like(still), down)  # (T, E)
@@ -494,7 +535,7 @@ def since_change(curves: Curves, blocks: Floats, weights: Floats) -> ChangeEvide
     prior = np.array([_SHIFT, _SLOPE, *[_OF_CLASSES / max(classes, 1)] * classes])
     prior /= prior.sum()
     weighted = ratios + np.log(weights)[:, None]
-    # no change yet: likelihood ratio 1
+    # the likelihood ratio of no change yet is 1
     logs = np.logaddexp(np.logaddexp.reduce(weighted, axis=0), math.log(max(1e-300, 1 - weights.sum())))
     names = ["shift", "slope", *(f"class {k}" for k in range(classes))]
     start = int(np.unravel_index(np.argmax(weighted + np.log(prior)), weighted.shape)[0])
@@ -503,12 +544,12 @@ def since_change(curves: Curves, blocks: Floats, weights: Floats) -> ChangeEvide
 
 
 def _averaged(sums: Floats, posterior: Floats, direction: Floats, down: Floats) -> Floats:
-    """Return log ∫ L (T, E) of sums (T, E, B, 16) whose bins moved by u in ``direction`` (B,), averaged over u.
+    """Return log ∫ L (T, E) for sums (T, E, B, 16) whose bins moved by u in ``direction`` (B,), averaged over u.
 
     ``down`` (E,) is the prior probability that u is negative.
     """
     u = _MOVES * _STEP
-    # two normal distributions, centred at −_JUMP and _JUMP
+    # two normal distributions, with means −_JUMP and _JUMP
     sides = [-((u + jump) ** 2) / (2 * _SPREAD**2) for jump in (_JUMP, -_JUMP)]
     prior = _normal(np.logaddexp(np.log(down)[:, None] + sides[0], np.log(1 - down)[:, None] + sides[1]))
     moves = (
@@ -519,7 +560,7 @@ def _averaged(sums: Floats, posterior: Floats, direction: Floats, down: Floats) 
 
 
 def _marginal(sums: Floats, posterior: Floats, moves: NDArray[np.int64]) -> Floats:
-    """Return Σ_b log ∫ π_b(v − u_b) L_b(v) dv (T, E, U) for bins that moved by ``moves`` (U, B) steps of the grid."""
+    """Return Σ_b log ∫ π_b(v − u_b) L_b(v) dv (T, E, U) for bins that moved by ``moves`` (U, B) grid steps."""
     logs = np.moveaxis(sums @ _TO_GRID, 0, 2)  # (E, B, T, G)
     top = logs.max(axis=-1, keepdims=True)
     at = np.arange(len(_GRID))[:, None] - moves.T[:, None, :]  # (B, G, U)

@@ -1,4 +1,4 @@
-"""Checks that rows are independent and unweighted, and calibrates the rows of a calibrator's fit out of fold."""
+"""Checks that rows are independent and unweighted, and calibrates a calibrator's own fitting rows out of fold."""
 
 import math
 
@@ -27,23 +27,23 @@ def require_window(data: Data, *, what: str, labelled: bool = True) -> Data:
 
 
 def require_classes(data: Data, *, what: str, labelled: bool = True) -> Predictions:
-    """Return the rows of ``require_window`` if they are predictions over all classes."""
+    """Return ``data`` if it satisfies ``require_window`` and has predictions for all classes."""
     rows = require_predictions(data, what=what)
     require_window(rows, what=what, labelled=labelled)
     return rows
 
 
 def row_confidence(data: Data) -> Tensor:
-    """Return the confidence (N,) float64 of the decisions, with the same operations as a deployed module."""
+    """Return the confidence of the decisions (N,), float64, computed with the same operations as in a deployed module."""
     if isinstance(data, Pairs) or data.given_probs is not None:
         return data.confidence.double()
-    # computed like in ``Abstention.forward``, since rounding in another order could cross a threshold
+    # computed as in ``Abstention.forward``, because rounding in another order could cross a threshold
     p = torch.softmax(data.logits.double(), dim=1)
     return p.gather(1, data.predicted[:, None])[:, 0]
 
 
 def require_source(calibrator: Calibrator) -> None:
-    """Raise if ``calibrator`` was adapted to class frequencies other than those of its labelled rows."""
+    """Raise an error if ``calibrator`` was adapted to class frequencies other than those of its labelled rows."""
     if any(isinstance(part, PriorShift) and bool((part.offset != 0).any()) for part in calibrator.modules()):
         raise InputError(
             "the calibrator was adapted to other class frequencies than those of the reference; pass labelled rows with these "
@@ -52,11 +52,11 @@ def require_source(calibrator: Calibrator) -> None:
 
 
 def matched_out_of_fold(calibrator: Calibrator, data: Predictions) -> tuple[Predictions, Floats]:
-    """Return the fitting rows ``data`` calibrated out of fold: each fifth by a fit of the same method on the other rows.
+    """Return the fitting rows ``data``, calibrated out of fold, and their probabilities (N, K + 1) on the scale of ``calibrator``.
 
-    Also return their probabilities (N, K + 1) on the scale of ``calibrator`` itself, the decision's first: the value with the same
-    rank among the calibrator's values on all rows as the out-of-fold value has among those of its fit. Values of different fits
-    cannot be binned together, because each fit is shifted by noise that is opposite to that of the rows left out.
+    Each fifth of the rows is calibrated by the same method fitted on the other rows. The values of different fits cannot be binned
+    together, because each fit is shifted by noise that is opposite to the noise in the rows left out. Each out-of-fold value is
+    therefore replaced with the value of ``calibrator`` that has the same rank over all rows. The first column is the decision's.
     """
     place = torch.arange(len(data), device=data.logits.device)
     folds = [place[place % FOLDS == fold] for fold in range(FOLDS)]
@@ -75,12 +75,12 @@ def matched_out_of_fold(calibrator: Calibrator, data: Predictions) -> tuple[Pred
 
 
 def row_log_probs(data: Predictions) -> Tensor:
-    """Return the log-probabilities (N, K) float64 of all classes."""
+    """Return the log-probabilities (N, K) of all classes, float64."""
     return data.logits.detach().cpu().double().log_softmax(dim=1)
 
 
 def temperature_of(reference: Data) -> float:
-    """Return the temperature of lowest log-loss on labelled rows, with a standard normal prior on log T; 1 for pairs."""
+    """Return the temperature with the lowest log-loss on labelled rows, under a standard normal prior on log T; 1 for pairs."""
     if isinstance(reference, Pairs):
         return 1.0
     from scipy.optimize import minimize_scalar
@@ -95,23 +95,23 @@ def temperature_of(reference: Data) -> float:
 
 
 def columns_of(data: Predictions, temperature: float = 1.0) -> Floats:
-    """Return the probabilities (N, K + 1) of the decision and of the classes, rounded so that equal values are identical."""
+    """Return the probabilities of the decision and of each class (N, K + 1), rounded so that equal values are identical."""
     p = torch.softmax(row_log_probs(data) / temperature, dim=1)
     own = p.gather(1, data.predicted.cpu()[:, None])
     return np.asarray(torch.cat([own, p], dim=1).numpy().round(9))
 
 
 def stratum_edges(values: Floats, *, bins: int, weight: Floats | None = None) -> Floats:
-    """Return the edges (≤ bins − 1,) of bins of ``values`` (N,) with about equal ``weight`` (N,).
+    """Return the edges (≤ bins − 1,) of bins of ``values`` (N,) that have about equal total ``weight`` (N,).
 
-    Each edge is midway between two different values, so that rounding in the last digit does not change a value's bin.
+    Each edge is midway between two different values, so that rounding in the last digit does not change the bin of a value.
     """
     known = np.unique(np.round(values, 9))
     if len(known) < 2:
         return np.empty(0)
     order = np.argsort(values)
     up_to = np.cumsum(np.ones(len(values)) if weight is None else weight[order])
-    # quantiles that are values themselves; 1e-9 lets equal scores with other last digits be one
+    # quantiles that are values themselves; with 1e-9, scores that differ only in the last digits count as equal
     cut = values[order][np.searchsorted(up_to, np.arange(1, bins) / bins * up_to[-1])]
     at = np.unique(np.minimum(np.searchsorted(known, cut - 1e-9), len(known) - 2))
     return np.asarray((known[at] + known[at + 1]) / 2)

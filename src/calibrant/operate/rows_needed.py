@@ -1,4 +1,4 @@
-"""Computes by simulation how many rows ``check`` needs for a limit on the ECE."""
+"""Estimates by simulation how many rows ``check`` needs to decide a limit on the ECE."""
 
 import math
 
@@ -15,8 +15,8 @@ from calibrant.operate.rows import require_window
 from calibrant.statistics import interval
 
 Floats = NDArray[np.float64]
-_ATOMS = 100  # quantiles that represent the distribution of the confidence
-_START, _ROUNDS, _SIMULATED = 1000, 3, (100, 20_000)  # rows of the samples drawn
+_ATOMS = 100  # number of quantiles that represent the distribution of the confidence
+_START, _ROUNDS, _SIMULATED = 1000, 3, (100, 20_000)  # first size, number of rounds, and range of sizes of the samples
 _LARGEST, _EQUAL = 10_000_000, 1e-12
 
 
@@ -32,26 +32,27 @@ def rows_needed(
 ) -> int:
     """Return how many labelled rows ``check(maximum={"ece": ece})`` needs for the correct verdict, accurate to about a fifth.
 
-    Checks are simulated. The distance between bound and truth that a fraction ``power`` of them keeps shrinks with the square
-    root of the number of rows, which gives the number of rows of the next simulation.
+    The function simulates checks. In a fraction ``power`` of them, the distance between the bound and the true ECE stays below a
+    quantile that shrinks with the square root of the number of rows. This quantile determines the number of rows in the next
+    round of simulations.
 
     Args:
-        predictions: Predictions whose distribution of confidences is used (labels are not needed); None assumes confidences
-            distributed as Beta(5 a, 5 (1 − a)) with ``accuracy`` a.
+        predictions: Predictions whose confidences are used (labels are not needed). None assumes that confidences are
+            distributed as Beta(5 a, 5 (1 − a)), where a is the ``accuracy``.
         ece: The limit, in (0, 1).
         power: Probability of the correct verdict, in (0, 1).
         accuracy: The assumed accuracy, in (0, 1), if there are no predictions.
-        true_ece: The assumed ECE, in [0, 1): all confidences are too high by this amount, as far as possible. Below the limit
-            the correct verdict is "pass", above it "fail".
-        draws: Number of simulated checks per number of rows, ≥ 1.
-        seed: Seed of the simulation; the same seed gives the same number.
+        true_ece: The assumed true ECE, in [0, 1): all confidences are too high by this amount, as far as possible. If it is
+            below the limit, the correct verdict is "pass"; if it is above, "fail".
+        draws: Number of simulated checks in each round, ≥ 1.
+        seed: Seed of the simulation; the same seed gives the same result.
 
     Returns:
         The number of rows.
 
     Raises:
-        InputError: If both or neither of ``predictions`` and ``accuracy`` are given, the true ECE equals the limit or is
-            impossible, or ten million rows are not enough.
+        InputError: If both or neither of ``predictions`` and ``accuracy`` are given, if the true ECE equals the limit or is
+            impossible, or if ten million rows are not enough.
 
     Examples:
         >>> 500 < rows_needed(accuracy=0.9, ece=0.05) < 1500
@@ -65,12 +66,12 @@ def rows_needed(
         size = min(max(rows, _SIMULATED[0]), _SIMULATED[1])
         samples = [_drawn_pairs(p, truth, size, rng) for _ in range(draws)]
         found = [interval(ECE(), sample, level=1 - 2 * DIRECTION) for sample in samples]
-        # distance of the deciding bound from the truth
+        # distance between the deciding bound and the true ECE
         far = [one.high - true_ece if true_ece < ece else true_ece - one.low for one in found]
         needed = size * (float(np.quantile(far, power)) / max(abs(ece - true_ece), _EQUAL)) ** 2
         if needed > _LARGEST:
             raise InputError(
-                f"{_LARGEST:,} rows cannot distinguish a true ECE of {true_ece:g} from the limit {ece:g}; assume another"
+                f"{_LARGEST:,} rows cannot distinguish a true ECE of {true_ece:g} from the limit {ece:g}; choose another true_ece"
             )
         rows = max(1, math.ceil(needed))
     return rows
@@ -91,16 +92,16 @@ def _assumed_confidences(predictions: Data | None, accuracy: float | None) -> Fl
         return np.asarray(np.quantile(rows.confidence.cpu().numpy(), quantiles))
     from scipy.special import betaincinv
 
-    # Beta(5 a, 5 (1 − a)) has the mean a and the variance a (1 − a) / 6: confidences differ from row to row
+    # Beta(5 a, 5 (1 − a)) has mean a and variance a (1 − a) / 6, so that confidences differ between rows
     return np.asarray(betaincinv(5 * accuracy, 5 * (1 - accuracy), quantiles))
 
 
 def _lowered(p: Floats, ece: float) -> Floats:
-    """Return the probabilities (A,) of a correct decision for which confidences ``p`` are too high by ``ece`` on average."""
+    """Return probabilities (A,) of a correct decision such that the confidences ``p`` are too high by ``ece`` on average."""
     if not 0 <= ece <= float(p.mean()) - 1e-9:
-        raise InputError(f"confidences of mean {p.mean():.3f} cannot have a true ECE of {ece:g}; assume less")
+        raise InputError(f"confidences with mean {p.mean():.3f} cannot have a true ECE of {ece:g}; assume less")
     from scipy.optimize import brentq
 
-    # lowering all probabilities by m raises the ECE with m, until they reach 0
+    # lowering all probabilities by m increases the ECE, until they reach 0
     lower = brentq(lambda m: float((p - np.clip(p - m, 0, 1)).mean()) - ece, 0.0, 1.0)
     return np.asarray(np.clip(p - lower, 0, 1))
