@@ -178,7 +178,7 @@ def test_a_training_without_an_update_ends_in_an_error(tmp_path: Path) -> None:
     net = network()()
     net.criterion = losses.AdaFocalLoss()
     with pytest.raises(
-        InputError, match=r"AdaFocalLoss.update once per epoch, got no call in the whole training; give the"
+        InputError, match=r"AdaFocalLoss.update once per epoch, got no call in the whole training run; give the"
     ):
         trainer(tmp_path, 1, adapter.AdaFocalCallback()).fit(net, loader())
 

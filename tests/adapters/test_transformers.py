@@ -76,7 +76,7 @@ def test_a_resumed_run_has_the_losss_state(tmp_path: Path) -> None:
 def test_a_training_without_an_update_ends_in_an_error(tmp_path: Path) -> None:
     loss = losses.AdaFocalLoss()
     with pytest.raises(
-        InputError, match=r"AdaFocalLoss.update once per epoch, got no call in the whole training; give"
+        InputError, match=r"AdaFocalLoss.update once per epoch, got no call in the whole training run; give"
     ):
         trainer(tmp_path, loss, 1, callbacks=[adapter.CalibrationCallback(loss)]).train()
 

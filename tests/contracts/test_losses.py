@@ -144,7 +144,7 @@ def test_target_probabilities_work_or_are_refused(name: str) -> None:
     assert torch.allclose(make(name)(logits, hard), make(name)(logits, labels), rtol=1e-5)
     soft = torch.softmax(sample(6, CLASSES, seed=1)[0], dim=1)
     assert gradient(make(name), logits, soft).isfinite().all()
-    with pytest.raises(InputError, match="class weights with integer labels only"):
+    with pytest.raises(InputError, match="class weights only with integer labels"):
         make(name, weight=torch.ones(CLASSES))(logits, soft)
 
 

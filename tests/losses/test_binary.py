@@ -152,7 +152,7 @@ def test_what_does_not_fit_is_refused() -> None:
     cases = [
         (lambda: loss(logits, labels[:, 0]), "for one class per row"),
         (lambda: loss(logits, labels + 1), "got 2"),
-        (lambda: loss(logits, labels - 3.5), "-1 where missing"),
+        (lambda: loss(logits, labels - 3.5), "with -1 for missing labels"),
         (lambda: loss(logits[:, :2], labels[:, :2]), r"pos_weight of shape \(2,\)"),
         (lambda: losses.FocalLoss(2.0)(logits, labels), "Binary"),
     ]

@@ -194,14 +194,14 @@ def test_weighted_refuses_terms_that_do_not_fit() -> None:
         with pytest.raises(InputError, match=r"pairs \(w, loss\)"):
             losses.Weighted(*pairs)
     for other in (losses.BrierLoss(reduction="sum"), losses.BrierLoss(weight=torch.ones(3))):
-        with pytest.raises(InputError, match="one reduction, weight and ignore_index"):
+        with pytest.raises(InputError, match="the same reduction, weight and ignore_index"):
             losses.Weighted((1.0, ce), (1.0, other))
 
 
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: losses.ScheduledFocalLoss((5.0, 3.0), ()), "one more of gammas than milestones, got 2 and 0"),
+        (lambda: losses.ScheduledFocalLoss((5.0, 3.0), ()), "one more of gammas than milestones, got 2 and 0 of them"),
         (lambda: losses.ScheduledFocalLoss((5.0, 3.0, 1.0), (9, 5)), "increasing milestones"),
         (lambda: losses.SampleDependentFocalLoss((5.0,), (0.2,)), "one more of gammas than thresholds"),
         (lambda: losses.SampleDependentFocalLoss((5, 3, 2), (0.5, 0.2)), "increasing thresholds"),

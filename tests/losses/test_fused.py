@@ -85,7 +85,7 @@ def test_half_precision_and_autocast_keep_sums_in_float32(reduction: str, dtype:
 def test_a_second_derivative_is_refused() -> None:
     hidden, weight, _, labels = layer()
     value = FusedLinearLoss(losses.FocalLoss(2.0))(hidden, weight, labels)
-    with pytest.raises(InputError, match="first derivatives of FusedLinearLoss only, got create_graph=True"):
+    with pytest.raises(InputError, match="only first derivatives of FusedLinearLoss, got create_graph=True"):
         torch.autograd.grad(value, hidden, create_graph=True)
 
 
@@ -94,7 +94,7 @@ def test_what_is_no_sum_over_samples_is_refused() -> None:
     for loss in (*(make(name) for name in WHOLE_BATCH), batch_loss, torch.nn.CrossEntropyLoss()):
         with pytest.raises(InputError, match=f"sum over samples, got {type(loss).__name__}"):
             FusedLinearLoss(loss)
-    with pytest.raises(InputError, match="got the class FocalLoss; pass one such as"):
+    with pytest.raises(InputError, match="got the class FocalLoss; pass a loss such as"):
         FusedLinearLoss(losses.FocalLoss)
 
 

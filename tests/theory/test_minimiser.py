@@ -102,7 +102,7 @@ def test_classes_that_never_occur_keep_probability_zero() -> None:
     assert found.log_probs.dtype == torch.float32
     torch.testing.assert_close(found.log_probs.exp()[0], torch.tensor([0.948364, 0.051636, 0.0]), atol=1e-6, rtol=0)
     assert found.log_probs[1].tolist() == [0.0, -math.inf, -math.inf]
-    with pytest.raises(RangeError, match="leave it out"):
+    with pytest.raises(RangeError, match="leave this class out"):
         minimiser(InverseFocalScore(5.0), eta.log())
 
 

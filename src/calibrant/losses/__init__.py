@@ -1,4 +1,4 @@
-"""Losses for training, each called as ``loss(logits, labels)``; subclass ``RowLoss`` or ``RowPenalty`` to write your own."""
+"""Training losses, each called as ``loss(logits, labels)``. To write your own, subclass ``RowLoss`` or ``RowPenalty``."""
 
 from calibrant.losses.adafocal import AdaFocalLoss
 from calibrant.losses.aurc import AURCLoss

@@ -1,7 +1,7 @@
-"""Terms of rows of logits in blocks that stay in the cache, which save nothing of size N × K for the backward pass.
+"""Loss terms for rows of logits, computed in blocks that stay in the cache, without saving an N × K matrix for the backward pass.
 
-Autograd would keep the softmax of all rows and allocate several temporary N × K matrices. Here the backward pass writes each
-block's gradient into one matrix, which all terms of the same logits share: it is the only N × K matrix.
+Autograd would keep the softmax of all rows and allocate several temporary N × K matrices. Here, the backward pass writes the gradient
+of each block into one matrix, which all terms of the same logits share. This is the only N × K matrix.
 """
 
 import math
@@ -17,23 +17,23 @@ from calibrant import _kernel
 from calibrant._core.log_pairs import finite_floor
 from calibrant._core.numerics import is_transformed, row_chunks, softmax_into
 
-SMALL = 1 << 16  # below this many logits, dispatch dominates the cost, and fewer operations are faster
-_LEAST_P = 1e-30  # below it a float32 probability is subnormal or 0, so −log p is computed from the logits
-_LOG_OF_ZERO = -1e4  # its exponential is 0, and 0 times it is 0, where 0 times −inf is NaN
+SMALL = 1 << 16  # with fewer logits, dispatching operations takes most of the time, and fewer operations are faster
+_LEAST_P = 1e-30  # smaller float32 probabilities are subnormal or 0, so −log p is computed from the logits
+_LOG_OF_ZERO = -1e4  # its exponential is 0, and its product with 0 is 0, whereas 0 times −inf is NaN
 
 Terms = Callable[[Tensor, Tensor], Tensor]  # (n, K) logits and (n,) labels → (n,) terms, differentiable
 Slope = Callable[[Tensor, Tensor, Tensor, Tensor], None]
 
 
 def by_rows(terms: Terms, logits: Tensor, labels: Tensor, *, slope: Slope | None = None) -> Tensor:
-    """Return ``terms`` (N,) of ``logits`` (N, K) in float32 or, for float64 logits, float64.
+    """Return ``terms`` (N,) for ``logits`` (N, K), in float32 or, for float64 logits, in float64.
 
     Args:
-        terms: Of rows, each from its own row alone.
-        logits: (N, K).
-        labels: (N,) int64, or what else ``terms`` takes of each row.
-        slope: Writes scale (n, 1) times the gradient of the terms into (n, K), ``slope(logits, labels, scale, out)``; None
-            is autograd's, which is slower.
+        terms: A function that returns one term per row, each of which depends on its own row only.
+        logits: Logits (N, K).
+        labels: Labels (N,), int64, or another value per row that ``terms`` takes.
+        slope: A function ``slope(logits, labels, scale, out)`` that writes scale (n, 1) times the gradient of the terms into
+            out (n, K). None uses autograd, which is slower.
     """
     if not in_blocks(logits):
         return terms(promoted(logits), labels)
@@ -42,20 +42,20 @@ def by_rows(terms: Terms, logits: Tensor, labels: Tensor, *, slope: Slope | None
 
 
 def in_blocks(logits: Tensor) -> bool:
-    """Return whether blocks are faster: many logits on the CPU, in eager mode, in float32 or below."""
+    """Return whether blocks are faster, that is, for many logits on the CPU, in eager mode, in float32 or below."""
     eager = logits.device.type == "cpu" and not torch.compiler.is_compiling() and not is_transformed(logits)
     return eager and logits.numel() >= SMALL and logits.dtype != torch.float64
 
 
 def promoted(logits: Tensor) -> Tensor:
-    """Return ``logits`` in float32, or as they are in float64."""
+    """Return ``logits`` in float32, or unchanged if they are float64."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 class SharedLogits(torch.autograd.Function):
-    """The same logits, whose node holds one gradient, to which each ``_Blocks`` of them adds instead of a matrix of its own.
+    """An identity function whose node holds one gradient matrix, to which all ``_Blocks`` of the same logits add.
 
-    The matrix is this node's own: nothing is added in place to a gradient that autograd hands out, which others may hold.
+    The matrix belongs to this node. Nothing is added in place to a gradient from autograd, which other code may hold.
     """
 
     @staticmethod
@@ -89,7 +89,7 @@ class _Blocks(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:
         logits, labels = ctx.saved_tensors
-        if torch.is_grad_enabled():  # create_graph=True: repeat the forward pass with differentiable operations
+        if torch.is_grad_enabled():  # with create_graph=True, repeat the forward pass with differentiable operations
             value = ctx.terms(promoted(logits), labels)
             return torch.autograd.grad(value, logits, grad, create_graph=True)[0], None, None, None
         earlier = None if ctx.shared is None else ctx.shared.matrix
@@ -118,12 +118,12 @@ def _autograd_slope(terms: Terms, logits: Tensor, labels: Tensor, scale: Tensor,
 
 
 def row_nll(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return −log p_y (N,), in float32 or, for float64 logits, float64; gradient (p − e_y)."""
+    """Return −log p_y (N,), in float32 or, for float64 logits, in float64, with the gradient p − e_y."""
     return smoothed_nll(logits, labels, 0.0) if in_blocks(logits) else _kernel.row_nll(logits, labels)
 
 
 def smoothed_nll(logits: Tensor, labels: Tensor, uniform: float) -> Tensor:
-    """Return −Σ_k t_k log p_k (N,) for the target t = (1 − u) e_y + u/K with u = ``uniform``."""
+    """Return −Σ_k t_k log p_k (N,) for the smoothed target t = (1 − u) e_y + u/K with u = ``uniform``."""
     return by_rows(partial(_nll, uniform=uniform), logits, labels, slope=partial(_nll_slope, uniform=uniform))
 
 
@@ -135,7 +135,7 @@ def _nll(logits: Tensor, labels: Tensor, *, uniform: float) -> Tensor:
         nll, low = -torch.log(p), p < _LEAST_P
         if bool(low.any()):
             nll[low] = F.cross_entropy(logits[low], labels[low], reduction="none")
-    # linear in u, with the slope z_y − mean_k z_k
+    # the loss is linear in u, with the slope z_y − mean_k z_k
     return nll + uniform * (logits.gather(1, labels[:, None])[:, 0] - logits.mean(dim=1)) if uniform else nll
 
 
@@ -165,7 +165,7 @@ def _squared_slope(logits: Tensor, labels: Tensor, scale: Tensor, out: Tensor) -
 
 
 def entropy(logits: Tensor) -> Tensor:
-    """Return −Σ_k p_k log p_k (N,); a class with p = 0 adds 0."""
+    """Return the entropy −Σ_k p_k log p_k (N,), to which a class with p = 0 adds 0."""
     return by_rows(_entropy, logits, logits.new_empty(len(logits)), slope=_entropy_slope)
 
 
@@ -181,13 +181,13 @@ def _entropy_slope(logits: Tensor, _: Tensor, scale: Tensor, out: Tensor) -> Non
 
 
 def _relative(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log(p_k / p_top), not below −10⁴, and p, each (n, K)."""
+    """Return log(p_k / p_top), clipped below at −10⁴, and p, each (n, K)."""
     relative = (logits - logits.amax(dim=1, keepdim=True)).clamp_min(_LOG_OF_ZERO)
     return relative, softmax(relative)
 
 
 def softmax(logits: Tensor) -> Tensor:
-    """Return the softmax (n, K); without a gradient, it takes a tenth of torch's time for few classes."""
+    """Return the softmax (n, K). If no gradient is needed, it takes a tenth of torch's time for few classes."""
     return torch.softmax(logits, dim=1) if _is_followed(logits) else softmax_into(torch.empty_like(logits), logits)
 
 
@@ -196,18 +196,18 @@ def _is_followed(logits: Tensor) -> bool:
 
 
 def confidence_of(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the largest probability (N,), with its gradient, and its class (N,), the first of equal ones."""
+    """Return the largest probability (N,), with its gradient, and its class (N,), the first one if several are equal."""
     predicted = logits.detach().argmax(dim=1)
     return torch.exp(-row_nll(logits, predicted)), predicted
 
 
 def exact_log_probs(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log p_y and log(1 − p_y), each (N,), of float64 ``logits`` (N, K), accurate to rounding at every margin."""
+    """Return log p_y and log(1 − p_y), each (N,), for float64 ``logits`` (N, K), accurate up to rounding at every margin."""
     index = labels[:, None]
-    # relative to the largest: beside logits of 1e16 the logarithm of a sum of 2 would be rounded away
+    # logits are taken relative to the largest, because next to logits of 1e16, the logarithm of a sum of 2 would be lost
     logits = logits - logits.detach().amax(dim=1, keepdim=True)
     total = torch.logsumexp(logits, dim=1)
-    # where the true class alone is left, log 0 has no slope that autograd could follow
+    # if all classes but the true one are excluded, log 0 has no derivative for autograd
     rest = torch.logsumexp(finite_floor(logits.scatter(1, index, -math.inf)), dim=1)
     log_not_p = rest - total
     direct = logits.gather(1, index)[:, 0] - total
@@ -216,14 +216,14 @@ def exact_log_probs(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def soft_pair(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Return q and log p, each (N, K), of target probabilities q; log p is 0 for a class of logit −inf and target 0."""
+    """Return the target probabilities q and log p, each (N, K); log p is 0 for a class with logit −inf and target 0."""
     log_p = F.log_softmax(promoted(logits), dim=1)
     q = targets.to(log_p.dtype)
-    # 0 · −∞ is NaN, which torch's own cross-entropy returns there
+    # otherwise 0 · −∞ would be NaN, as in torch's own cross-entropy
     return q, log_p.masked_fill((log_p == -math.inf) & (q == 0), 0.0)
 
 
 def positive_power(base: Tensor, exponent: float) -> Tensor:
-    """Return base^exponent for base ≥ 0, with gradient 0 instead of infinity or NaN at 0."""
+    """Return base^exponent for base ≥ 0; the gradient at 0 is 0 instead of infinity or NaN."""
     zero = base == 0
     return torch.where(zero, 0, torch.where(zero, 1, base).pow(exponent))

@@ -1,4 +1,4 @@
-"""AdaFocal: focal loss with one γ per bin of confidence, adapted to the bin's calibration error on validation data."""
+"""AdaFocal: focal loss with one γ per confidence bin, adapted to the calibration error of the bin on validation data."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,24 +18,25 @@ from calibrant.scores import power_of_rest
 
 
 class AdaFocalLoss(WeightedNLL):
-    """Focal loss with one γ for each bin of confidence; bins with γ < 0 use inverse focal loss.
+    """Focal loss with one γ for each confidence bin; bins with γ < 0 use inverse focal loss.
 
-    Call ``loss.update(validation_predictions)`` once per epoch. The bins have equal mass: they hold equally many
-    validation samples by *top-1* confidence. A training sample takes the γ of the bin of its *true-class* probability,
-    so a misclassified sample falls into a low bin, as the authors intend. Where a validation bin is over-confident, γ
-    grows; where it is under-confident, γ shrinks and, below ``switch``, changes sign. Until the first update this is
-    focal loss with ``gamma_init``. Keep one object for the whole training: an object created for every batch never adapts.
+    Call ``loss.update(validation_predictions)`` once per epoch. The bins have equal mass, that is, they contain equally many
+    validation samples by *top-1* confidence. A training sample uses the γ of the bin that contains its *true-class*
+    probability, so a misclassified sample falls into a low bin, as the authors intend. If a validation bin is over-confident,
+    its γ grows; if it is under-confident, γ shrinks and changes sign below ``switch``. Before the first update, this is focal
+    loss with ``gamma_init``. Keep one object for the whole training run: an object that is created for every batch never
+    adapts.
 
     Args:
-        bins: B ≥ 1.
-        rate: λ ≥ 0, the rate of adaptation.
+        bins: Number of bins B ≥ 1.
+        rate: Adaptation rate λ ≥ 0.
         switch: S ≥ 0; a γ with |γ| < S becomes S with the opposite sign.
         gamma_min: Lowest γ, < 0.
         gamma_max: Highest γ, > 0.
-        gamma_init: γ of all bins before the first update.
-        detach_weight: Treat the weight as a constant in the gradient. γ itself is always a constant there.
+        gamma_init: The γ of all bins before the first update.
+        detach_weight: Treat the weight as a constant in the gradient. γ itself is always treated as a constant.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
-        weight: (K,) class weights, or None.
+        weight: Class weights (K,), or None.
         ignore_index: Rows with this label are ignored.
 
     Examples:
@@ -76,7 +77,7 @@ class AdaFocalLoss(WeightedNLL):
         self.register_buffer("updates", torch.tensor(0))
 
     def extra_repr(self) -> str:
-        """Show the arguments that are not the defaults, and the number of updates."""
+        """Return, as text, the arguments that differ from their defaults, and the number of updates."""
         return ", ".join(part for part in (super().extra_repr(), f"updates={int(self.updates)}") if part)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -86,14 +87,14 @@ class AdaFocalLoss(WeightedNLL):
 
     @torch.no_grad()
     def update(self, validation: Predictions | Pairs) -> None:
-        """Update each bin's γ from the bin's calibration error on ``validation``, and the edges from its confidences.
+        """Update each bin's γ from the calibration error of the bin on ``validation``, and the bin edges from the confidences.
 
-        γ ← γ·e^{λE} if γ > 0, γ·e^{−λE} otherwise, with E = confidence − accuracy in the bin; then the sign switch, then
+        With E = confidence − accuracy in the bin, γ ← γ·e^{λE} if γ > 0, and γ·e^{−λE} otherwise. The sign switch follows, and then
         clipping to [``gamma_min``, ``gamma_max``]. A γ keeps its bin index while the edges move; an empty bin has E = 0.
 
         Args:
-            validation: Labelled predictions of the current network, in evaluation mode. In distributed training each
-                process passes its own part, and every process updates from all parts together.
+            validation: Labelled predictions of the current network, in evaluation mode. In distributed training, each process
+                passes its own part, and every process is updated with all parts together.
         """
         confidence, correct = decisions_of_all_processes(validation)
         binning = EqualMass(bins=self.bins, ties="interpolated")
@@ -103,16 +104,16 @@ class AdaFocalLoss(WeightedNLL):
         self.updates += 1
 
     def adapted(self, gammas: Tensor, gap: Tensor) -> Tensor:
-        """Return the updated γ (B,) of bins with γ = ``gammas`` (B,) and E = ``gap`` (B,), confidence minus accuracy."""
-        # Eq. 8: γ > 0 is focal loss, whose confidence falls as γ grows; γ < 0 is inverse focal loss, whose confidence
-        # rises with |γ|. Multiplying keeps the sign, so that over-confidence raises γ in both cases.
+        """Return the updated γ (B,) for bins with γ = ``gammas`` (B,) and E = ``gap`` (B,), the confidence minus the accuracy."""
+        # Eq. 8: γ > 0 is focal loss, whose confidence decreases as γ grows; γ < 0 is inverse focal loss, whose confidence
+        # increases with |γ|. The factors keep the sign and are such that over-confidence increases γ in both cases.
         grown = gammas * torch.exp(self.rate * torch.where(gammas > 0, gap, -gap))
-        # Algorithm 1: where |γ| < S the sign switches to ∓S, because the multiplication above never changes a sign
+        # Algorithm 1: where |γ| < S, γ becomes ∓S, because the multiplication above never changes a sign
         switched = torch.where(grown > 0, -1, 1).to(grown.dtype) * self.switch
         return torch.where(grown.abs() < self.switch, switched, grown).clamp(self.gamma_min, self.gamma_max)
 
     def gamma_of(self, p: Tensor) -> Tensor:
-        """Return the γ of each true-class probability ``p``: bins [lo, hi), the first and the last without outer edge."""
+        """Return the γ for each true-class probability ``p``, from bins [lo, hi) whose first and last have no outer edge."""
         inner = self.edges[1:-1].to(p)  # .to(p): the loss also works if it was not moved to the model's device
         return self.gammas.to(p)[torch.bucketize(p.detach(), inner, right=True)]
 
@@ -124,17 +125,17 @@ class AdaFocalLoss(WeightedNLL):
 
 
 def require_update(loss: nn.Module, remedy: str) -> None:
-    """Raise an error at the end of a training in which ``loss`` was never updated, so that its γ never adapted.
+    """Raise an error at the end of a training run in which ``loss`` was never updated, so that it never adapted.
 
     Raises:
         InputError: If ``loss`` counts its updates and there were none.
     """
     if getattr(loss, "updates", 1) == 0:
-        raise InputError(f"{type(loss).__name__}.update once per epoch", "no call in the whole training", remedy)
+        raise InputError(f"{type(loss).__name__}.update once per epoch", "no call in the whole training run", remedy)
 
 
 def of_all_processes(part: Any, group: Any = None) -> list[Any]:
-    """Return ``part`` of every process in order of rank; a process without data must call it as well."""
+    """Return the ``part`` of every process in order of rank. Every process must call this function, even without data."""
     if not (distributed.is_available() and distributed.is_initialized()):
         return [part]
     parts = [None] * distributed.get_world_size(group)
@@ -143,6 +144,6 @@ def of_all_processes(part: Any, group: Any = None) -> list[Any]:
 
 
 def decisions_of_all_processes(validation: Predictions | Pairs) -> tuple[Tensor, Tensor]:
-    """Return the confidence (N,) and whether it was right (N,) float64 of all processes' rows, on the CPU."""
+    """Return the confidences (N,) and whether the decisions are correct (N,), float64, for the rows of all processes, on the CPU."""
     parts = of_all_processes((validation.confidence.cpu(), validation.correct.double().cpu()))
     return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])

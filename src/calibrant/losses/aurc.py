@@ -1,4 +1,4 @@
-"""Cross-entropy weighted by the rank of a row's confidence: the area under the risk–coverage curve."""
+"""Cross-entropy weighted by the rank of each row's confidence, which gives the area under the risk–coverage curve."""
 
 from typing import Unpack
 
@@ -15,24 +15,24 @@ from calibrant.losses.loss import LossOptions, RowLoss
 
 
 class AURCLoss(RowLoss):
-    """Cross-entropy weighted by rank: −log(1 − min(G(c), τ)) · (−log p_y), where G is the distribution of all confidences c.
+    """Rank-weighted cross-entropy −log(1 − min(G(c), τ)) · (−log p_y), where G is the distribution of all confidences c.
 
-    E[−log(1 − G(c)) · loss] is the area under the risk–coverage curve: the loss of the k most confident rows, averaged over k. The
-    weight grows without bound with the confidence; here it is constant above the quantile τ, so that only less confident rows
-    are ranked. G is a smoothed histogram, which costs O(N · bins).
+    E[−log(1 − G(c)) · loss] is the area under the risk–coverage curve, that is, the loss of the k most confident rows, averaged over
+    k. Its weight grows without bound with the confidence. In this loss, the weight is constant above the quantile τ, so that only
+    less confident rows are ranked. G is a smoothed histogram, which takes O(N · bins) operations.
 
-    Call ``loss.update(validation_predictions)`` once per epoch; until then confidences are assumed uniform. The authors collect G
-    from the training batches of an epoch; with validation rows, a term depends on its own row only. A term also decreases with its
-    own weight, that is, with the confidence of its row. A linear head on frozen features hardly learned with it from scratch, but
-    reached the lowest error with ``detach_weight``.
+    Call ``loss.update(validation_predictions)`` once per epoch; before the first update, confidences are assumed to be uniform. The
+    authors collect G from the training batches of an epoch; with validation rows, each term depends only on its own row. A term
+    also decreases with its own weight, that is, with the confidence of its row. A linear head on frozen features hardly learned
+    anything with this loss from scratch, but reached the lowest error with ``detach_weight``.
 
     Args:
-        quantile: τ, in (0, 1).
+        quantile: The quantile τ in (0, 1).
         bins: Number of equal-width bins, ≥ 1.
-        width: s > 0; each bin contributes a step σ((c − centre) / s) to G.
-        detach_weight: Treat the weight as a constant in the gradient. G is always a constant.
+        width: Smoothing width s > 0; each bin contributes a step σ((c − centre) / s) to G.
+        detach_weight: Treat the weight as a constant in the gradient. G is always treated as a constant.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
-        weight: (K,) class weights, or None.
+        weight: Class weights (K,), or None.
         ignore_index: Rows with this label are ignored.
 
     Examples:
@@ -65,11 +65,11 @@ class AURCLoss(RowLoss):
 
     @torch.no_grad()
     def update(self, validation: Predictions | Pairs) -> None:
-        """Set the distribution of confidences.
+        """Set the distribution of the confidences.
 
         Args:
-            validation: Labelled predictions of the current network, in evaluation mode. In distributed training each
-                process passes its own part, and every process updates from all parts together.
+            validation: Labelled predictions of the current network, in evaluation mode. In distributed training, each process
+                passes its own part, and every process is updated with all parts together.
         """
         confidence, correct = decisions_of_all_processes(validation)
         count = EqualWidth(self.bins).table(confidence, correct).count.double()
@@ -81,7 +81,7 @@ class AURCLoss(RowLoss):
         confidence, _ = confidence_of(logits)
         own = confidence.detach() if self.detach_weight else confidence
         centres = (torch.arange(self.bins, dtype=own.dtype, device=own.device) + 0.5) / self.bins
-        # a sum instead of a matrix product, which autocast would round to half precision
+        # a sum is used instead of a matrix product, which autocast would compute in half precision
         below = (torch.sigmoid((own[:, None] - centres) / self.width) * self.shares.to(own)).sum(dim=1)
-        # at least half a bin, so that every row has a positive weight
+        # G is at least half a bin, so that every row has a positive weight
         return -torch.log1p(-below.clamp(0.5 / self.bins, self.quantile)) * row_nll(logits, labels)

@@ -1,4 +1,4 @@
-"""Multi-label losses: (N, L) logits of sigmoids, with one term per label; the base class and three losses."""
+"""Multi-label losses for sigmoid logits (N, L), with one term per label: the base class and three losses."""
 
 from abc import ABC, abstractmethod
 from typing import TypedDict, Unpack, get_args
@@ -25,16 +25,16 @@ class BinaryOptions(TypedDict, total=False):
 
 
 class BinaryLoss(nn.Module, ABC):
-    """Base class of multi-label losses, called on (N, L) logits and labels; subclasses return the loss of one outcome.
+    """Base class of multi-label losses, called on logits and labels (N, L). Subclasses return the loss of one outcome.
 
-    The term of a label t in [0, 1] is pos_weight · t · ψ(p) + (1 − t) · ψ(1 − p), where p = σ(logit) and ψ(q) is the
-    subclass's loss of an outcome that had probability q. Missing labels (-1) have the term 0 and no gradient. A batch whose
-    labels are all missing has the loss 0 and the gradient 0, so that it leaves the model unchanged; single-label losses are
-    NaN there, as in torch.
+    The term for a label t in [0, 1] is pos_weight · t · ψ(p) + (1 − t) · ψ(1 − p), where p = σ(logit) and ψ(q) is the loss
+    that the subclass assigns to an outcome with probability q. Missing labels (-1) contribute neither to the loss nor to the
+    gradient. A batch whose labels are all missing has loss 0 and gradient 0 and so leaves the model unchanged, whereas
+    single-label losses are then NaN, as in torch.
 
     Args:
-        pos_weight: (L,) or () weight of each label's positive term, finite and ≥ 0, as in ``torch.nn.BCEWithLogitsLoss``:
-            it does not enter the denominator of the mean. None is 1.
+        pos_weight: Weight (L,) or () of each label's positive term, finite and ≥ 0. As in ``torch.nn.BCEWithLogitsLoss``, it
+            does not enter the denominator of the mean. None means 1.
         reduction: ``"mean"`` over the known labels, ``"sum"`` or ``"none"``.
 
     Examples:
@@ -55,40 +55,40 @@ class BinaryLoss(nn.Module, ABC):
         self.register_buffer("pos_weight", pos_weight)
 
     def extra_repr(self) -> str:
-        """Show the arguments that are not the defaults."""
+        """Return, as text, the arguments that differ from their defaults."""
         return shown(self, defaults=False)
 
     @property
     def outcome_weights(self) -> tuple[float, float]:
-        """The weights of the terms of labels 1, besides ``pos_weight``, and of labels 0."""
+        """The weights of the terms for labels 1 (in addition to ``pos_weight``) and for labels 0."""
         return 1.0, 1.0
 
     @abstractmethod
     def outcome_loss(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
-        """Return ψ(p), elementwise, from log p and log(1 − p) of the outcome that occurred."""
+        """Return ψ(p), elementwise, from log p and log(1 − p), where p is the probability of the outcome that occurred."""
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the reduced loss.
 
         Args:
-            logits: (N, L), or any shape whose last axis is that of the labels, floating.
-            labels: Of the same shape: 1 or 0 as integers or bool, or floating targets in [0, 1]; -1 where missing.
+            logits: Floating logits (N, L), or of any shape whose last axis is the label axis.
+            labels: Labels of the same shape: 1 or 0 as integers or bool, or floating targets in [0, 1]; -1 if missing.
 
         Returns:
-            A scalar (0 if all labels are missing), or with ``reduction="none"`` a tensor of the labels' shape.
+            A scalar (0 if all labels are missing), or with ``reduction="none"``, a tensor with the shape of the labels.
 
         Raises:
-            InputError: If shapes do not fit, or, run eagerly on the CPU, a label has another value.
+            InputError: If the shapes do not match. In eager mode on the CPU, also if a label has any other value.
         """
         if labels.shape != logits.shape:
             one_class = labels.shape == logits.shape[:-1] and not labels.is_floating_point()
-            remedy = "use FocalLoss or the like for one class per row" if one_class else "pass one label per logit"
-            raise refuse(f"labels of the logits' shape {tuple(logits.shape)}", f"shape {tuple(labels.shape)}", remedy)
+            remedy = "for one class per row, use a loss such as FocalLoss" if one_class else "pass one label per logit"
+            raise refuse(f"labels with the logits' shape {tuple(logits.shape)}", f"shape {tuple(labels.shape)}", remedy)
         if can_be_read(labels) and len(wrong := labels[~((labels == MISSING) | ((labels >= 0) & (labels <= 1)))]):
-            expected = "labels 1 and 0, or targets in [0, 1], and -1 where missing"
+            expected = "labels 1 and 0 or targets in [0, 1], with -1 for missing labels"
             raise refuse(expected, f"{wrong[0].item():g}", "code missing labels as -1")
         known = labels >= 0
-        # anything may stand at a missing label; 0 keeps the gradient of the term that is masked below finite
+        # the logit of a missing label can have any value; 0 keeps the gradient of the term finite, which is masked below
         z = torch.where(known, promoted(logits), 0)
         positive, negative = self.outcome_weights
         weight = z.new_tensor(positive) if self.pos_weight is None else positive * self.pos_weight.to(z.dtype)
@@ -97,28 +97,28 @@ class BinaryLoss(nn.Module, ABC):
             raise refuse(f"pos_weight of shape ({z.shape[-1]},) or ()", got, "pass one weight per label")
         if labels.is_floating_point():
             t = labels.to(z.dtype)
-            # a term whose factor is 0 is replaced by 0, since ψ may be infinite
+            # a term whose factor is 0 is replaced with 0, because ψ may be infinite
             one, zero = t > 0, t < 1
             hit = torch.where(one, t * self._outcome(torch.where(one, z, 0)), 0)
             terms = weight * hit + negative * torch.where(zero, (1 - t) * self._outcome(torch.where(zero, -z, 0)), 0)
         else:
             hit = labels > 0
-            # 1 − σ(z) = σ(−z): of either outcome the probability is σ of the signed logit, without a difference
+            # 1 − σ(z) = σ(−z), so the probability of either outcome is σ of the signed logit, without a subtraction
             terms = torch.where(hit, weight, negative) * self._outcome(torch.where(hit, z, -z))
-        # of a batch without a known label the sum is 0, and so is the mean
+        # for a batch without a known label, both the sum and the mean are 0
         count = known.sum().clamp(min=1).to(z.dtype)
         return reduce_rows(torch.where(known, terms, 0), count, self.reduction, labels.shape)
 
     def _outcome(self, signed: Tensor) -> Tensor:
-        """Return ψ of outcomes with the log-odds ``signed``."""
+        """Return ψ for outcomes with the log-odds ``signed``."""
         return self.outcome_loss(F.logsigmoid(signed), F.logsigmoid(-signed))
 
 
 class BinaryCrossEntropyLoss(BinaryLoss):
-    """Binary cross-entropy of each label: ``torch.nn.BCEWithLogitsLoss`` with support for missing labels (-1).
+    """Binary cross-entropy for each label, like ``torch.nn.BCEWithLogitsLoss`` but with support for missing labels (-1).
 
     Args:
-        pos_weight: (L,) or () weight of the positive terms, or None.
+        pos_weight: Weight (L,) or () of the positive terms, or None.
         reduction: ``"mean"`` over the known labels, ``"sum"`` or ``"none"``.
 
     Examples:
@@ -133,16 +133,17 @@ class BinaryCrossEntropyLoss(BinaryLoss):
 
 
 class BinaryFocalLoss(BinaryLoss):
-    """(1 − p)^γ · (−log p) of the probability p of each label's outcome; per label equal to ``FocalLoss`` of two classes.
+    """Focal loss for each label, (1 − p)^γ · (−log p), where p is the probability of the label's outcome.
 
-    Lin et al. (2017) trained object detectors with it, where nearly all labels are negative.
+    For each label, it equals ``FocalLoss`` with two classes. Lin et al. (2017) trained object detectors with this loss, where
+    nearly all labels are negative.
 
     Args:
         gamma: γ ≥ 0; 0 is binary cross-entropy.
-        alpha: α in [0, 1] of Lin et al.: positive terms have the weight α (times ``pos_weight``), all others 1 − α. None gives
-            both the weight 1.
+        alpha: The α in [0, 1] of Lin et al.: positive terms have the weight α (times ``pos_weight``), and all others 1 − α.
+            None gives both the weight 1.
         detach_weight: Treat (1 − p)^γ as a constant in the gradient.
-        pos_weight: (L,) or () weight of the positive terms, or None.
+        pos_weight: Weight (L,) or () of the positive terms, or None.
         reduction: ``"mean"`` over the known labels, ``"sum"`` or ``"none"``.
 
     Examples:
@@ -169,7 +170,7 @@ class BinaryFocalLoss(BinaryLoss):
 
     @property
     def outcome_weights(self) -> tuple[float, float]:
-        """α and 1 − α."""
+        """The weights α and 1 − α, or 1 and 1 without ``alpha``."""
         return (1.0, 1.0) if self.alpha is None else (self.alpha, 1 - self.alpha)
 
     def outcome_loss(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
@@ -181,12 +182,12 @@ class BinaryFocalLoss(BinaryLoss):
 
 
 class BinaryLabelSmoothingLoss(BinaryLoss):
-    """Binary cross-entropy against smoothed targets; per label equal to ``LabelSmoothingLoss`` of two classes.
+    """Binary cross-entropy against smoothed targets. For each label, it equals ``LabelSmoothingLoss`` with two classes.
 
     Args:
         smoothing: α in [0, 1).
         spread: ``"all"`` gives the targets (1 − α) t + α/2; ``"others"`` gives 1 − α for a label of 1 and α for a label of 0.
-        pos_weight: (L,) or () weight of the positive labels' terms, or None.
+        pos_weight: Weight (L,) or () of the terms for positive labels, or None.
         reduction: ``"mean"`` over the known labels, ``"sum"`` or ``"none"``.
 
     Examples:
@@ -204,7 +205,7 @@ class BinaryLabelSmoothingLoss(BinaryLoss):
         self.spread = check_choice(spread, name="spread", choices=get_args(Spread))
 
     def outcome_loss(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
-        """Return −(1 − u/2) log p − u/2 · log(1 − p), u being the weight of the uniform distribution."""
-        # two classes: t = (1 − u) e_y + u/2, so that the other outcome has the weight u/2
+        """Return −(1 − u/2) log p − u/2 · log(1 − p), where u is the weight of the uniform distribution."""
+        # with two classes, t = (1 − u) e_y + u/2, so that the other outcome has the weight u/2
         half = uniform_part(self.smoothing, self.spread, 2) / 2
         return -log_p if half == 0 else -(1 - half) * log_p - half * log_not_p

@@ -1,4 +1,4 @@
-"""Cross-entropy weighted by the distance of the probabilities from the label."""
+"""Cross-entropy weighted by the distance between the probabilities and the label."""
 
 from functools import partial
 from typing import Unpack
@@ -12,14 +12,14 @@ from calibrant.losses.loss import LossOptions, RowLoss
 
 
 class BSCELoss(RowLoss):
-    """‖p − e_y‖_β^γ · (−log p_y), with the weight constant in the gradient: larger errors have a larger weight.
+    """‖p − e_y‖_β^γ · (−log p_y), where larger errors have a larger weight, which is a constant in the gradient.
 
     Args:
-        gamma: γ ≥ 0; γ = 2 with ``norm=2`` weights by the Brier score, the authors' choice, which they did not tune.
-        norm: β ≥ 1, the order of the norm.
+        gamma: γ ≥ 0. With γ = 2 and ``norm=2``, the weight is the Brier score, which is the authors' choice and was not tuned.
+        norm: The order β ≥ 1 of the norm.
         detach_weight: True is BSCE-GRA; False also differentiates the weight (BSCE).
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
-        weight: (K,) class weights, or None.
+        weight: Class weights (K,), or None.
         ignore_index: Rows with this label are ignored.
 
     Examples:
@@ -45,7 +45,7 @@ class BSCELoss(RowLoss):
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return ‖p − e_y‖_β^γ · (−log p_y) (N,)."""
-        # ‖p − e_y‖_β^β, so that the norm to the power γ is it to the power γ/β
+        # the distance is ‖p − e_y‖_β^β, so its power γ/β is the norm to the power γ
         seen = logits.detach() if self.detach_weight else logits
         distance = by_rows(partial(_distance, norm=self.norm), seen, labels)
         return positive_power(distance, self.gamma / self.norm) * row_nll(logits, labels)

@@ -1,4 +1,4 @@
-"""Losses whose target is a distribution over classes: cross-entropy, label smoothing, and the Brier score."""
+"""Losses whose target is a distribution over classes: cross-entropy, label smoothing and the Brier score."""
 
 from typing import Literal, Unpack, get_args
 
@@ -15,11 +15,11 @@ Spread = Literal["all", "others"]
 
 
 class CrossEntropyLoss(RowLoss):
-    """−log p_y: ``torch.nn.CrossEntropyLoss`` with the interface of ``calibrant.losses``.
+    """The cross-entropy −log p_y, like ``torch.nn.CrossEntropyLoss`` but with the interface of ``calibrant.losses``.
 
     Args:
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
-        weight: (K,) class weights, or None.
+        weight: Class weights (K,), or None.
         ignore_index: Rows with this label are ignored.
 
     Examples:
@@ -34,22 +34,22 @@ class CrossEntropyLoss(RowLoss):
 
     def of_targets(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return −Σ_k q_k log p_k (N,)."""
-        # KL(q‖p) + H(q): minimal at p = q, with the gradient p − q in the logits
+        # this is KL(q‖p) + H(q), which is minimal at p = q and has the gradient p − q with respect to the logits
         q, log_p = soft_pair(logits, targets)
         return -(q * log_p).sum(dim=1)
 
 
 class LabelSmoothingLoss(RowLoss):
-    """Cross-entropy against a smoothed target, minimised where the prediction equals that target.
+    """Cross-entropy against a smoothed target, which is minimal where the prediction equals this target.
 
     Args:
         smoothing: α in (−1, 1). A negative α makes the target sharper than the label (tried and rejected by Wang et al.
-            2021 §5.2) and issues a ``UsageWarning``.
-        spread: ``"all"`` gives the target (1 − α) e_y + α/K, torch's form (Wang et al. 2021 Eq. 1); ``"others"`` gives
-            1 − α for the true class and α/(K − 1) for each other (Müller et al. 2019 as in Mukhoti et al. 2020).
+            2021 §5.2), and a ``UsageWarning`` is issued.
+        spread: ``"all"`` gives the target (1 − α) e_y + α/K, as in torch (Wang et al. 2021 Eq. 1). ``"others"`` gives 1 − α
+            for the true class and α/(K − 1) for each other class (Müller et al. 2019 as in Mukhoti et al. 2020).
             ``"others"`` with α equals ``"all"`` with αK/(K − 1).
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
-        weight: (K,) weights of the true class, or None.
+        weight: Class weights (K,) that apply to the true class, or None.
         ignore_index: Rows with this label are ignored.
 
     Examples:
@@ -76,26 +76,26 @@ class LabelSmoothingLoss(RowLoss):
     def of_targets(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return −Σ_k t_k log p_k (N,) for t = (1 − u) q + u/K."""
         uniform = uniform_part(self.smoothing, self.spread, logits.shape[1])
-        # smoothing is linear in the target, so that it acts on q as it does on e_y
+        # smoothing is linear in the target, so it acts on q in the same way as on e_y
         q, log_p = soft_pair(logits, targets.to(promoted(logits).dtype) * (1 - uniform) + uniform / logits.shape[1])
         return -(q * log_p).sum(dim=1)
 
 
 def uniform_part(smoothing: float, spread: str, classes: int) -> float:
-    """Return u, the weight of the uniform distribution in the smoothed target: α, or αK/(K − 1) if spread over the others."""
-    # α/(K − 1) at each other class is u/K there, so u = αK/(K − 1)
+    """Return the weight u of the uniform distribution in the smoothed target: α, or αK/(K − 1) if spread over the others."""
+    # each other class has α/(K − 1) = u/K, so u = αK/(K − 1)
     return smoothing if spread == "all" else smoothing * classes / (classes - 1)
 
 
 class BrierLoss(RowLoss):
-    """The Brier score Σ_k (p_k − [k = y])², in [0, 2], which is K times ``torch.nn.MSELoss`` of the probabilities.
+    """The Brier score Σ_k (p_k − [k = y])² in [0, 2], which is K times ``torch.nn.MSELoss`` of the probabilities.
 
-    It is a proper loss. Its gradient is bounded and vanishes for confidently misclassified samples, so it needs a larger
-    learning rate than cross-entropy.
+    The Brier score is a proper loss. Its gradient is bounded and vanishes for confidently misclassified samples, so training
+    needs a larger learning rate than with cross-entropy.
 
     Args:
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
-        weight: (K,) class weights, or None.
+        weight: Class weights (K,), or None.
         ignore_index: Rows with this label are ignored.
 
     Examples:
@@ -112,6 +112,6 @@ class BrierLoss(RowLoss):
         return squared_distance(logits, labels)
 
     def of_targets(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return Σ_k (p_k − q_k)² (N,), which differs from the expectation over labels by a constant."""
+        """Return Σ_k (p_k − q_k)² (N,), which differs from the expected Brier score over labels by a constant."""
         p = torch.softmax(promoted(logits), dim=1)
         return (p - targets.to(p.dtype)).square().sum(dim=1)

@@ -1,4 +1,4 @@
-"""Focal loss weighted by the next lower probability."""
+"""Dual focal loss, which also depends on the next lower probability."""
 
 import math
 from typing import Unpack
@@ -15,16 +15,16 @@ from calibrant.scores import power_of_rest, weighted_nll
 
 
 class DualFocalLoss(RowLoss):
-    """(1 − p_y + p_j)^γ · (−log p_y), p_j the largest probability strictly below p_y, or 0 if there is none.
+    """(1 − p_y + p_j)^γ · (−log p_y), where p_j is the largest probability strictly below p_y, or 0 if there is none.
 
-    Focal loss gives a small weight to every sample with p_y near 1; dual focal loss does so only where p_y also exceeds the
-    next lower probability by much, which reduces the under-confidence that focal loss causes.
+    Focal loss gives a small weight to every sample with p_y near 1. Dual focal loss does so only if p_y is also much larger
+    than the next lower probability, which reduces the under-confidence that focal loss causes.
 
     Args:
         gamma: γ ≥ 0; the authors use 5 on CIFAR and 2.3 on Tiny-ImageNet.
         detach_weight: Treat the weight as a constant in the gradient.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
-        weight: (K,) class weights, or None.
+        weight: Class weights (K,), or None.
         ignore_index: Rows with this label are ignored.
 
     Examples:
@@ -47,8 +47,8 @@ class DualFocalLoss(RowLoss):
         nll_below = row_nll(logits, below)
 
         def weight_of(_: Tensor, log_not_p: Tensor) -> Tensor:
-            # log(1 − p_y + p_j) = log(1 − p_y) − log σ(log(1 − p_y) − log p_j), not torch.logaddexp, whose second
-            # derivative is not finite where the two terms differ much
+            # log(1 − p_y + p_j) = log(1 − p_y) − log σ(log(1 − p_y) − log p_j). torch.logaddexp is not used, because its second
+            # derivative is not finite if the two terms differ a lot.
             log_ratio = log_not_p + torch.where(exists, nll_below, 0.0)
             log_sum = log_not_p - F.logsigmoid(log_ratio)
             return power_of_rest(torch.where(exists, log_sum, log_not_p), self.gamma)
@@ -57,7 +57,7 @@ class DualFocalLoss(RowLoss):
 
 
 def class_below(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the class (N,) with the largest logit strictly below the label's, or the label where there is none."""
+    """Return the class (N,) with the largest logit strictly below that of the label, or the label if there is none."""
     if in_blocks(logits):
         return torch.cat([_class_below(logits[i], labels[i]) for i in row_chunks(*logits.shape, device=logits.device)])
     return _class_below(logits, labels)

@@ -1,4 +1,4 @@
-"""The focal losses (1 ∓ p_y)^γ · (−log p_y), with γ fixed, scheduled or by sample, finite in value and gradient at every margin."""
+"""Focal losses (1 ∓ p_y)^γ · (−log p_y) with a fixed, scheduled or sample-dependent γ, finite with their gradients at every margin."""
 
 from collections.abc import Sequence
 from typing import Unpack
@@ -17,15 +17,16 @@ from calibrant.scores import INVERSE_FOCAL_LIMIT, FocalScore, log1mexp, power_of
 class FocalLoss(WeightedNLL):
     """Focal loss: cross-entropy with a smaller weight on samples whose true class already has a high probability.
 
-    Its minimiser is less confident than the true probabilities (Mukhoti et al. 2020 §3). So networks trained with it are
-    less over-confident than with cross-entropy, and some become under-confident; calibrate them after training as well.
+    The minimiser of focal loss is less confident than the true probabilities (Mukhoti et al. 2020 §3). Networks trained with
+    focal loss are therefore less over-confident than with cross-entropy, and some become under-confident; calibrate them after
+    training as well.
 
     Args:
-        gamma: γ ≥ 0; 0 is cross-entropy, 3 a good first choice for calibration.
-        detach_weight: Treat (1 − p_y)^γ as a constant in the gradient, as the code of Wang et al. (2021) does. The
-            value is the same, the minimiser is not: in two classes it is the true log-odds divided by T = γ + 1.
+        gamma: γ ≥ 0; 0 is cross-entropy, and 3 is a good first choice for calibration.
+        detach_weight: Treat (1 − p_y)^γ as a constant in the gradient, as in the code of Wang et al. (2021). The value of the
+            loss is the same, but its minimiser is not: with two classes, it is the true log-odds divided by T = γ + 1.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
-        weight: (K,) class weights, or None.
+        weight: Class weights (K,), or None.
         ignore_index: Rows with this label are ignored.
 
     Examples:
@@ -54,19 +55,19 @@ class FocalLoss(WeightedNLL):
 
 
 class InverseFocalLoss(WeightedNLL):
-    """Inverse focal loss: its minimiser is more confident than the true probabilities.
+    """Inverse focal loss, whose minimiser is more confident than the true probabilities.
 
-    Wang et al. (2021) report that regularisers which improve the calibration of the raw confidences make them less
-    informative about how hard a sample is, and that this loss, which does the opposite, gives a lower calibration error
-    after temperature scaling.
+    Wang et al. (2021) report that regularisers which improve the calibration of the raw confidences make these less
+    informative about how hard a sample is. This loss has the opposite effect, and gives a lower calibration error after
+    temperature scaling.
 
     Args:
-        gamma: γ ≥ 0; 0 is cross-entropy, the paper plots 1, 2 and 3. Above 3.5911 the loss increases with p_y on an
-            interval, where its gradient lowers p_y: a ``UsageWarning`` is raised.
-        detach_weight: Treat (1 + p_y)^γ as a constant in the gradient; only then do samples with a high p_y have a larger
+        gamma: γ ≥ 0; 0 is cross-entropy, and the paper plots 1, 2 and 3. Above 3.5911, the loss increases with p_y on an
+            interval, where its gradient decreases p_y; a ``UsageWarning`` is then issued.
+        detach_weight: Treat (1 + p_y)^γ as a constant in the gradient. Only then do samples with a high p_y have a larger
             gradient than under cross-entropy.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
-        weight: (K,) class weights, or None.
+        weight: Class weights (K,), or None.
         ignore_index: Rows with this label are ignored.
 
     Examples:
@@ -95,17 +96,19 @@ class InverseFocalLoss(WeightedNLL):
 
 
 class ScheduledFocalLoss(WeightedNLL):
-    """Focal loss with γ = ``gammas[i]`` from the i-th milestone on: call ``set_epoch`` at the start of each epoch.
+    """Focal loss with a γ that changes at given epochs: γ = ``gammas[i]`` from the i-th milestone on.
 
-    FLSc-531 of the code of Mukhoti et al. (2020) is ``ScheduledFocalLoss((5, 3, 1), (100, 250))``. The epoch is in
-    ``state_dict``, so training resumes with the γ of that epoch.
+    Call ``set_epoch`` at the start of each epoch. FLSc-531 in the code of Mukhoti et al. (2020) is
+    ``ScheduledFocalLoss((5, 3, 1), (100, 250))``. The epoch is part of ``state_dict``, so training resumes with the γ of that
+    epoch.
 
     Args:
-        gammas: γ ≥ 0 of each stage, one more than milestones. Others that are assigned later hold from the next ``set_epoch`` on.
-        milestones: Epochs (counted from 0) at which the next stage begins, increasing.
+        gammas: The γ ≥ 0 for each stage, one more than milestones. Values that are assigned later apply from the next
+            ``set_epoch`` on.
+        milestones: Epochs (counted from 0) at which the next stage starts, increasing.
         detach_weight: Treat (1 − p_y)^γ as a constant in the gradient.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
-        weight: (K,) class weights, or None.
+        weight: Class weights (K,), or None.
         ignore_index: Rows with this label are ignored.
 
     Examples:
@@ -128,34 +131,34 @@ class ScheduledFocalLoss(WeightedNLL):
     ) -> None:
         super().__init__(detach_weight, **options)
         self.gammas, self.milestones = stages(gammas, milestones, between="milestones")
-        # a tensor: a compiled graph then takes the next stage's γ without being compiled again
+        # γ is a tensor, so that a compiled graph uses the γ of the next stage without being compiled again
         self.register_buffer("gamma", torch.tensor(self.gammas[0], dtype=torch.float64))
         self.register_buffer("epoch", torch.tensor(0))
 
     def set_epoch(self, epoch: int) -> None:
-        """Set γ to that of ``epoch`` (≥ 0)."""
+        """Set γ to its value for ``epoch`` (≥ 0)."""
         self.epoch.fill_(epoch)
-        # as many milestones are passed as stages
+        # the index of the stage is the number of milestones that have been reached
         self.gamma.fill_(self.gammas[sum(milestone <= epoch for milestone in self.milestones)])
 
     def sample_weight(self, log_p: Tensor, log_not_p: Tensor) -> Tensor:
-        """Return (1 − p)^γ with the γ of the epoch."""
+        """Return (1 − p)^γ with the γ of the current epoch."""
         return power_of_rest(log_not_p, self.gamma.to(log_p.dtype))
 
 
 class SampleDependentFocalLoss(WeightedNLL):
-    """Focal loss with a γ for each sample, chosen at each step by its p_y.
+    """Focal loss with a γ for each sample, which depends on the sample's current p_y.
 
-    The defaults are FLSD-53: γ = 5 where p_y < 0.2, else 3. FLSD-52 of the authors' code has three intervals:
-    ``gammas=(5, 3, 2), thresholds=(0.2, 0.5)``. The authors choose γ so that the gradient equals that of cross-entropy
-    at p₀: ``calibrant.theory.gamma_from_threshold`` returns 4.85 at .2 and 3.07 at .25.
+    The defaults are FLSD-53, with γ = 5 where p_y < 0.2, and 3 elsewhere. FLSD-52 in the authors' code has three intervals:
+    ``gammas=(5, 3, 2), thresholds=(0.2, 0.5)``. The authors choose γ so that the gradient equals that of cross-entropy at p₀;
+    ``calibrant.theory.gamma_from_threshold`` returns 4.85 for .2 and 3.07 for .25.
 
     Args:
-        gammas: γ ≥ 0 of each interval of p_y, one more than thresholds, from the lowest p_y up.
-        thresholds: Increasing, in (0, 1); p_y equal to one belongs to the interval above it.
-        detach_weight: Treat (1 − p_y)^γ as a constant in the gradient. γ itself is always a constant there.
+        gammas: The γ ≥ 0 for each interval of p_y, one more than thresholds, starting with the lowest p_y.
+        thresholds: Increasing values in (0, 1); a p_y that equals a threshold belongs to the interval above it.
+        detach_weight: Treat (1 − p_y)^γ as a constant in the gradient. γ itself is always treated as a constant.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
-        weight: (K,) class weights, or None.
+        weight: Class weights (K,), or None.
         ignore_index: Rows with this label are ignored.
 
     Examples:
@@ -178,10 +181,10 @@ class SampleDependentFocalLoss(WeightedNLL):
         self.gammas, self.thresholds = stages(gammas, levels, between="thresholds")
 
     def gamma_of(self, p: Tensor) -> Tensor:
-        """Return the γ of each true-class probability ``p``, elementwise and without gradient."""
+        """Return the γ for each true-class probability ``p``, elementwise and without gradient."""
         with torch.no_grad():
             gamma = torch.full_like(p, self.gammas[0])
-            # thresholds increase, so that the last one that p reaches decides
+            # thresholds increase, so the last threshold that p reaches decides
             for threshold, above in zip(self.thresholds, self.gammas[1:], strict=True):
                 gamma.masked_fill_(p >= threshold, above)
             return gamma
@@ -192,14 +195,16 @@ class SampleDependentFocalLoss(WeightedNLL):
 
 
 class FocalCalibrationLoss(RowLoss):
-    """(1 − p_y)^γ · (−log p_y) + λ Σ_k (p_k − [k = y])²: the proper Brier score moves the minimiser towards the true probabilities.
+    """Focal loss plus a multiple of the Brier score, (1 − p_y)^γ · (−log p_y) + λ Σ_k (p_k − [k = y])².
+
+    The Brier score is proper, so it moves the minimiser towards the true probabilities.
 
     Args:
         gamma: γ ≥ 0.
-        strength: λ ≥ 0.
+        strength: The factor λ ≥ 0 of the Brier score.
         detach_weight: Treat (1 − p_y)^γ as a constant in the gradient.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
-        weight: (K,) class weights, or None.
+        weight: Class weights (K,), or None.
         ignore_index: Rows with this label are ignored.
 
     Examples:

@@ -1,6 +1,6 @@
-"""A last linear layer fused with a loss: logits and their gradient are computed one chunk of rows at a time.
+"""A last linear layer fused with a loss, which computes logits and their gradient for one chunk of rows at a time.
 
-The loss is one that is a sum over samples; of a mean or a sum the gradients are computed in the forward pass.
+The loss must be a sum over samples. If it is reduced to a mean or a sum, its gradients are computed in the forward pass.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,10 +17,10 @@ from calibrant._core.numerics import slices
 from calibrant.errors import InputError
 from calibrant.losses.loss import Loss
 
-_CHUNK_BYTES = 1 << 26  # of float32 logits: 128 rows of 128k classes, enough for a matrix product to run at full speed
+_CHUNK_BYTES = 1 << 26  # 128 rows with 128k float32 logits, enough for a matrix product to run at full speed
 _DEVICE_CHUNK_BYTES = 1 << 28
 
-Gradients = list[Tensor | None]  # of hidden (N, H), weight (K, H) and bias (K,)
+Gradients = list[Tensor | None]  # gradients for hidden (N, H), weight (K, H) and bias (K,)
 
 
 class FusedLinearLoss(nn.Module):
@@ -33,8 +33,8 @@ class FusedLinearLoss(nn.Module):
     and ``torch.compile`` breaks its graph here (with ``fullgraph=True`` it raises).
 
     Args:
-        loss: A loss that is a sum over samples; its reduction, class weights and ignored label apply. Losses of the whole
-            batch (MMCE, MDCA, soft-binned ECE) are refused.
+        loss: A loss that is a sum over samples; its reduction, class weights and ignored label apply. Losses that depend on
+            the whole batch (MMCE, MDCA, soft-binned ECE) are refused.
         chunk: Rows per chunk; None is as many as have 64 MiB of float32 logits, on an accelerator 256 MiB.
 
     Raises:
@@ -52,16 +52,18 @@ class FusedLinearLoss(nn.Module):
         super().__init__()
         if not isinstance(loss, Loss) or not loss.has_row_terms:
             name = f"the class {loss.__name__}" if isinstance(loss, type) else type(loss).__name__
-            remedy = "pass one such as losses.FocalLoss(3.0), or call a loss of the whole batch on logits"
-            raise refuse("a loss of calibrant.losses that is a sum over samples", name, remedy)
+            remedy = (
+                "pass a loss such as losses.FocalLoss(3.0), or call a loss that depends on the whole batch on logits"
+            )
+            raise refuse("a loss from calibrant.losses that is a sum over samples", name, remedy)
         self.loss = loss
         self.chunk = chunk
 
     def extra_repr(self) -> str:
-        """Show the chunk, if one was given."""
+        """Return the chunk size as text, if one was given."""
         return "" if self.chunk is None else f"chunk={self.chunk}"
 
-    @_disable_dynamo  # torch.compiler.disable, but torch._dynamo loads at the first call
+    @_disable_dynamo  # like torch.compiler.disable, but torch._dynamo is loaded at the first call
     def forward(
         self,
         hidden: Tensor,
@@ -73,20 +75,20 @@ class FusedLinearLoss(nn.Module):
         """Return the reduced loss.
 
         Args:
-            hidden: (N, H) or (…, H), the input of the last layer.
-            weight: (K, H), its weight.
+            hidden: The input (N, H) or (…, H) of the last layer.
+            weight: The weight (K, H) of the last layer.
             labels: Class indices (N,) or (…,).
-            bias: (K,), or None.
+            bias: The bias (K,) of the last layer, or None.
 
         Returns:
-            A scalar, or with ``reduction="none"`` a tensor of the labels' shape (0 at ignored places).
+            A scalar, or with ``reduction="none"``, a tensor with the shape of the labels (0 at ignored positions).
 
         Raises:
-            InputError: If labels are not one per row of ``hidden``, or are target probabilities.
+            InputError: If there is not one label per row of ``hidden``, or the labels are target probabilities.
         """
         shape = hidden.shape[:-1]
         if labels.shape != shape or labels.is_floating_point():
-            raise refuse(f"integer labels of shape {tuple(shape)}", kind_of(labels), "pass one per row of hidden")
+            raise refuse(f"integer labels of shape {tuple(shape)}", kind_of(labels), "pass one label per row of hidden")
         rows, flat, loss = hidden.reshape(-1, hidden.shape[-1]), labels.reshape(-1).long(), self.loss
         wide = torch.promote_types(_product_dtype(rows), torch.float32)
         factor = torch.ones((), dtype=wide, device=rows.device)
@@ -104,7 +106,7 @@ class FusedLinearLoss(nn.Module):
 
 
 class _Fused(torch.autograd.Function):
-    """The terms (N,), or their sum, whose gradients are computed in the forward pass."""
+    """The loss terms (N,), or their sum, whose gradients are computed in the forward pass."""
 
     @staticmethod
     def forward(
@@ -126,9 +128,9 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # create_graph=True would take the gradients for constants
-            remedy = "for second ones call the loss on the logits"
-            raise InputError("first derivatives of FusedLinearLoss only", "create_graph=True", remedy)
+        if torch.is_grad_enabled():  # with create_graph=True, the gradients would be treated as constants
+            remedy = "for second derivatives, call the loss on the logits"
+            raise InputError("only first derivatives of FusedLinearLoss", "create_graph=True", remedy)
         saved = ctx.saved_tensors
         if ctx.reduced:
             gradients = [None if part is None else part * grad.to(part.dtype) for part in saved]
@@ -151,7 +153,7 @@ def _run_chunks(
     assert hidden is not None
     assert weight is not None
     wide = torch.promote_types(hidden.dtype, torch.float32)
-    # a row of hidden meets one chunk only; the others are sums over all
+    # a row of hidden belongs to only one chunk, whereas the other gradients are sums over all chunks
     kinds = (hidden.dtype, wide, wide)
     sums: Gradients = [
         torch.zeros_like(part, dtype=kind) if part is not None and need else None
@@ -168,7 +170,7 @@ def _run_chunks(
                 continue
             pull = torch.ones_like(part) if upstream is None else upstream[rows].to(part.dtype)
             (gradient,) = torch.autograd.grad(part, z, pull)
-            del z, part  # the chunk's logits, before the products need room
+            del z, part  # frees the logits of the chunk before the products are computed
         _add_products(sums, gradient, rows, hidden, weight)
     return terms, [
         None if one is None or part is None else one.to(part.dtype) for one, part in zip(sums, parts, strict=True)
@@ -176,13 +178,13 @@ def _run_chunks(
 
 
 def _add_products(sums: Gradients, gradient: Tensor, rows: slice, hidden: Tensor, weight: Tensor) -> None:
-    """Add what the ``gradient`` (n, K) of the logits of ``rows`` contributes to the gradients of hidden, weight and bias."""
+    """Add the contribution of ``rows``, whose logits have the ``gradient`` (n, K), to the gradients of hidden, weight and bias."""
     to_hidden, to_weight, to_bias = sums
     with torch.autocast(hidden.device.type, enabled=False), torch.no_grad():
         if to_hidden is not None:
             to_hidden[rows] = gradient @ weight
         if to_weight is not None and to_weight.dtype == gradient.dtype:
-            to_weight.addmm_(gradient.t(), hidden[rows])  # without a K × H product beside the sum
+            to_weight.addmm_(gradient.t(), hidden[rows])  # needs no K × H product in addition to the sum
         elif to_weight is not None:
             to_weight.add_(gradient.t() @ hidden[rows])
         if to_bias is not None:
@@ -190,7 +192,7 @@ def _add_products(sums: Gradients, gradient: Tensor, rows: slice, hidden: Tensor
 
 
 def _product_dtype(part: Tensor) -> torch.dtype:
-    """Return the dtype of ``part`` in products: autocast's where it is on, else its own."""
+    """Return the dtype of ``part`` in products: that of autocast if it is enabled, else its own."""
     device = part.device.type
     autocast = torch.is_autocast_enabled(device) and part.dtype != torch.float64
     return torch.get_autocast_dtype(device) if autocast else part.dtype

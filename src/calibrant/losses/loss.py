@@ -1,6 +1,6 @@
-"""Base classes of all losses, called on (logits, labels) with the options of torch, and their weighted sum.
+"""Base classes of all losses, which are called on (logits, labels) with the same options as in torch, and weighted sums of losses.
 
-To write your own, subclass ``RowLoss`` with one method:
+To write your own loss, subclass ``RowLoss`` and implement one method:
 
     class PolyLoss(RowLoss):  # Leng et al. 2022, Eq. 6 with ε₁ = 1
         def rows(self, logits, labels):
@@ -52,11 +52,11 @@ class LabelBatch(NamedTuple):
     """Logits and integer labels, checked and flattened.
 
     Args:
-        logits: (N, K); rows whose label is ignored may have been replaced by 0.
-        labels: (N,) int64, 0 where ignored.
-        kept: (N,) bool, false where ignored.
-        weights: (N,) class weight of each label, 0 where ignored.
-        shape: The labels' shape before flattening.
+        logits: Logits (N, K); rows with an ignored label may have been replaced with 0.
+        labels: Labels (N,), int64; 0 where ignored.
+        kept: Whether a row counts (N,), bool; false where ignored.
+        weights: The class weight of each label (N,); 0 where ignored.
+        shape: The shape of the labels before flattening.
     """
 
     logits: Tensor
@@ -67,11 +67,11 @@ class LabelBatch(NamedTuple):
 
 
 class Loss(nn.Module, ABC):
-    """Base class of losses called on (logits, labels).
+    """Base class of losses that are called on (logits, labels).
 
     Args:
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
-        weight: (K,) weight of each class, finite and ≥ 0, or None.
+        weight: Weight of each class (K,), finite and ≥ 0, or None.
         ignore_index: Rows with this label are ignored.
 
     Examples:
@@ -81,8 +81,8 @@ class Loss(nn.Module, ABC):
     """
 
     weight: Tensor | None
-    has_row_terms: bool  # whether the loss is a sum over samples, which need not be in memory at once
-    in_float64: bool = False  # whether it computes or keeps anything in float64, which the device mps does not have
+    has_row_terms: bool  # whether the loss is a sum over samples, which then need not be in memory at the same time
+    in_float64: bool = False  # whether the loss computes or stores anything in float64, which mps devices lack
 
     def __init__(
         self, *, reduction: Reduction = "mean", weight: Tensor | None = None, ignore_index: int = -100
@@ -90,7 +90,7 @@ class Loss(nn.Module, ABC):
         super().__init__()
         self.reduction: Reduction = check_choice(reduction, name="reduction", choices=get_args(Reduction))
         self.ignore_index = ignore_index
-        # a buffer moves with the module and is saved with it
+        # a buffer moves and is saved with the module
         self.register_buffer("weight", None if weight is None else check_loss_weights(weight, name="weight"))
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
@@ -104,10 +104,10 @@ class Loss(nn.Module, ABC):
 
     @abstractmethod
     def reduced(self, batch: LabelBatch, reduction: Reduction) -> Tensor:
-        """Return the loss of ``batch``: a scalar, or for ``"none"`` a tensor of the labels' shape."""
+        """Return the loss for ``batch``: a scalar, or with ``"none"``, a tensor with the shape of the labels."""
 
     def of_targets(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return the terms (N,) for ``logits`` and target distributions, both (N, K), of a loss that takes those."""
+        """Return the loss terms (N,) for ``logits`` and target distributions, both (N, K), if the loss has a soft form."""
         losses = "CrossEntropyLoss, LabelSmoothingLoss, BrierLoss, FocalLoss"
         remedy = f"pass class indices, or use a loss with a soft form ({losses})"
         raise InputError(f"integer labels for {type(self).__name__}", "target probabilities", remedy)
@@ -116,16 +116,16 @@ class Loss(nn.Module, ABC):
         """Return the reduced loss.
 
         Args:
-            logits: (N, K), (N, K, d1, …) or (K,), floating.
-            labels: Class indices (N,), (N, d1, …) or (); some losses also take target probabilities of the shape
-                of ``logits``.
+            logits: Floating logits (N, K), (N, K, d1, …) or (K,).
+            labels: Class indices (N,), (N, d1, …) or (). Some losses also accept target probabilities with the shape of
+                ``logits``.
 
         Returns:
-            A scalar, or with ``reduction="none"`` a tensor of the labels' shape (0 at ignored places).
+            A scalar, or with ``reduction="none"``, a tensor with the shape of the labels (0 at ignored positions).
 
         Raises:
-            InputError: If shapes do not fit, or, run eagerly on the CPU, a label is outside [0, K) or targets are not
-                probability distributions.
+            InputError: If the shapes do not match. In eager mode on the CPU, also if a label lies outside [0, K) or the targets
+                are not probability distributions.
         """
         if logits.device.type == "mps" and any(getattr(part, "in_float64", False) for part in self.modules()):
             return self(logits.cpu(), labels.cpu()).to(logits.device)  # type: ignore[no-any-return]
@@ -134,8 +134,8 @@ class Loss(nn.Module, ABC):
         matrix, targets, shape = flattened(logits, labels)
         terms = self.of_targets(matrix, check_targets(targets))
         if self.weight is not None:
-            raise InputError("class weights with integer labels only", "target probabilities", "drop one")
-        # a distribution over classes has no single class weight: every row counts 1
+            raise InputError("class weights only with integer labels", "target probabilities", "leave out one of them")
+        # a distribution over classes has no single class weight, so every row has weight 1
         return reduce_rows(terms, torch.ones_like(terms), self.reduction, shape)
 
     def batch(self, logits: Tensor, labels: Tensor) -> LabelBatch:
@@ -144,20 +144,22 @@ class Loss(nn.Module, ABC):
         flat, classes = flat.long(), matrix.shape[1]
         if self.weight is not None and len(self.weight) != classes:
             raise InputError(f"weight of shape ({classes},)", f"({len(self.weight)},)", "pass one per class")
-        # Two reductions answer for a clean batch. On CUDA reading them would wait for the device, whose kernels check labels;
-        # in a compiled graph it would break the graph.
+        # Two reductions suffice to check a clean batch. On CUDA, reading them would wait for the device, whose kernels check the
+        # labels anyway; in a compiled graph, it would break the graph.
         ends = [int(end) for end in flat.aminmax()] if can_be_read(flat) and flat.numel() else []
         clean = bool(ends) and ends[0] >= 0 and ends[1] < classes and not ends[0] <= self.ignore_index <= ends[1]
         kept = flat != self.ignore_index
         if not clean:
             if ends and len(outside := (kept & ((flat < 0) | (flat >= classes))).nonzero()):
                 got = f"{int(flat[outside[0, 0]])} in row {int(outside[0, 0])}"
-                remedy = f"count classes from 0, and name a label to skip with ignore_index (now {self.ignore_index})"
+                remedy = (
+                    f"count classes from 0, and set ignore_index (now {self.ignore_index}) to the label of rows to skip"
+                )
                 raise refuse(f"labels in [0, {classes})", got, remedy)
             flat = torch.where(kept, flat, 0)
-            # The upstream gradient of an ignored row is 0, but 0 · ∞ is NaN if the row holds −inf, as masked padding does. On the
-            # CPU only these rows are read, and in a compiled graph the replacement is fused with other operations. On an
-            # accelerator it would cost two passes: there such a row gives NaN, as in ``torch.nn.CrossEntropyLoss``.
+            # The upstream gradient of an ignored row is 0, but 0 · ∞ is NaN if the row contains −inf, as masked padding does. On the
+            # CPU, only these rows are read, and in a compiled graph, the replacement is fused with other operations. On an
+            # accelerator, it would take two passes; such a row gives NaN there, as in ``torch.nn.CrossEntropyLoss``.
             if torch.compiler.is_compiling() or (
                 can_be_read(matrix) and not bool(matrix.detach()[~kept].isfinite().all())
             ):
@@ -171,11 +173,11 @@ class Loss(nn.Module, ABC):
 
 
 class RowLoss(Loss):
-    """A loss that is a mean over samples; subclasses return the term of each sample.
+    """A loss that is a mean over samples. Subclasses return the term for each sample.
 
     Args:
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
-        weight: (K,) weight of each class, finite and ≥ 0, or None.
+        weight: Weight of each class (K,), finite and ≥ 0, or None.
         ignore_index: Rows with this label are ignored.
 
     Examples:
@@ -191,22 +193,22 @@ class RowLoss(Loss):
 
     @abstractmethod
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the terms (N,) of ``logits`` (N, K) and ``labels`` (N,) in [0, K), without class weights."""
+        """Return the loss terms (N,) for ``logits`` (N, K) and ``labels`` (N,) in [0, K), without class weights."""
 
     def reduced(self, batch: LabelBatch, reduction: Reduction) -> Tensor:
-        """Return the terms, their sum or their mean, weighted by class."""
-        # torch's weighted mean, Σ w_y l / Σ w_y: a class of weight 0 does not count
+        """Return the loss terms, their sum or their mean, with class weights applied."""
+        # the weighted mean as in torch, Σ w_y l / Σ w_y: a class with weight 0 does not count
         terms = torch.where(batch.kept, self.rows(batch.logits, batch.labels), 0) * batch.weights
         return reduce_rows(terms, batch.weights, reduction, batch.shape)
 
 
 class WeightedNLL(RowLoss):
-    """Base class of losses w(p_y) · (−log p_y), such as focal loss; subclasses return the weight, with w(0) = 1.
+    """Base class of losses w(p_y) · (−log p_y), such as focal loss. Subclasses return the weight w, with w(0) = 1.
 
     Args:
-        detach_weight: Treat the weight as a constant in the gradient. The loss has the same value but another minimiser.
+        detach_weight: Treat the weight as a constant in the gradient. The loss then has the same value but a different minimiser.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
-        weight: (K,) class weights, or None.
+        weight: Class weights (K,), or None.
         ignore_index: Rows with this label are ignored.
 
     Examples:
@@ -231,12 +233,15 @@ class WeightedNLL(RowLoss):
         return weighted_nll(self.sample_weight, *pair, detach_weight=self.detach_weight)
 
     def from_nll(self, nll: Tensor) -> Tensor:
-        """Return the reduced loss from per-row cross-entropies, as a fused linear cross-entropy returns them.
+        """Return the reduced loss, given per-row cross-entropies, such as those from a fused linear cross-entropy.
 
-        Class weights and ``ignore_index`` are not applied: pass only the rows to be counted.
+        Class weights and ``ignore_index`` are not applied, so pass only the rows that count.
 
         Args:
-            nll: (N,) −log p_y ≥ 0, with its gradient.
+            nll: The cross-entropies −log p_y ≥ 0 (N,), with their gradient.
+
+        Returns:
+            The reduced loss.
         """
         # log(1 − p) is computed from exp(−nll), as precisely as the dtype represents an nll near 0
         terms = weighted_nll(self.sample_weight, -nll, log1mexp(-nll), detach_weight=self.detach_weight)
@@ -245,17 +250,20 @@ class WeightedNLL(RowLoss):
 
 @runtime_checkable
 class Adaptive(Protocol):
-    """A loss that is updated from validation predictions once per epoch."""
+    """A loss that is updated with validation predictions once per epoch."""
 
     def update(self, validation: Predictions) -> None:
-        """Update the loss from the validation predictions after an epoch."""
+        """Update the loss with the validation predictions after an epoch."""
 
 
 class Weighted(Loss):
-    """Σ_i w_i · loss_i(logits, labels).
+    """A weighted sum of losses, Σ_i w_i · loss_i(logits, labels).
 
     Args:
-        pairs: (w, loss) pairs with w ≥ 0; all losses share one reduction, class weights and ignored label.
+        pairs: Pairs (w, loss) with w ≥ 0. All losses must have the same reduction, class weights and ignored label.
+
+    Raises:
+        InputError: If these are not such pairs, or the losses differ in these options.
 
     Examples:
         >>> import torch
@@ -268,22 +276,24 @@ class Weighted(Loss):
     def __init__(self, *pairs: tuple[float, Loss]) -> None:
         if not pairs or not all(isinstance(pair, tuple | list) and isinstance(pair[-1], Loss) for pair in pairs):
             remedy = "write Weighted((1.0, FocalLoss(3.0)), (0.5, BrierLoss()))"
-            raise refuse("pairs (w, loss) of calibrant.losses", shown(pairs), remedy)
+            raise refuse("pairs (w, loss) with losses from calibrant.losses", shown(pairs), remedy)
         first = pairs[0][1]
         super().__init__(**options_of(first))
         if not all(same_options(options_of(loss), first) for _, loss in pairs):
-            raise InputError("terms of one reduction, weight and ignore_index", "several", "give all losses the same")
+            raise InputError(
+                "losses with the same reduction, weight and ignore_index", "different ones", "give all losses the same"
+            )
         self.scales = tuple(check_number(scale, name="each weight", low=0) for scale, _ in pairs)
         self.terms = nn.ModuleList(loss for _, loss in pairs)
         self.has_row_terms = all(loss.has_row_terms for _, loss in pairs)
 
     @property
     def pairs(self) -> tuple[tuple[float, Loss], ...]:
-        """Each (w, loss)."""
+        """The pairs (w, loss)."""
         return tuple(zip(self.scales, cast(Iterable[Loss], self.terms), strict=True))
 
     def extra_repr(self) -> str:
-        """Show the weights; the losses show themselves."""
+        """Return the weights as text; the losses are shown as submodules."""
         return f"scales={self.scales}"
 
     def reduced(self, batch: LabelBatch, reduction: Reduction) -> Tensor:
@@ -293,19 +303,19 @@ class Weighted(Loss):
         return total
 
     def of_targets(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return the weighted sum of the losses' terms (N,)."""
+        """Return the weighted sum of the loss terms (N,)."""
         first, *others = (scale * loss.of_targets(logits, targets) for scale, loss in self.pairs)
         total: Tensor = sum(others, start=first)
         return total
 
 
 def options_of(loss: Loss) -> LossOptions:
-    """Return the options that ``loss`` was made with."""
+    """Return the options that ``loss`` was created with."""
     return {"reduction": loss.reduction, "weight": loss.weight, "ignore_index": loss.ignore_index}
 
 
 def same_options(options: LossOptions, loss: Loss) -> bool:
-    """Return whether the ``options`` given are those of ``loss``."""
+    """Return whether the given ``options`` agree with those of ``loss``."""
     weight, own = options.get("weight", loss.weight), loss.weight
     if weight is None or own is None:
         same = weight is own
@@ -316,10 +326,12 @@ def same_options(options: LossOptions, loss: Loss) -> bool:
 
 
 def stages(gammas: Sequence[float], ends: Sequence[T], *, between: str) -> tuple[tuple[float, ...], tuple[T, ...]]:
-    """Return γ ≥ 0 of each stage and the ends between stages, if there is one γ more than ends and the ends increase."""
+    """Return the γ ≥ 0 of each stage and the ends between stages, after checking that their numbers match and the ends increase."""
     gammas, ends = tuple(check_number(gamma, name="each of gammas", low=0) for gamma in gammas), tuple(ends)
     if len(gammas) != len(ends) + 1:
-        raise refuse(f"one more of gammas than {between}", f"{len(gammas)} and {len(ends)}", "give a γ for each stage")
+        raise refuse(
+            f"one more of gammas than {between}", f"{len(gammas)} and {len(ends)} of them", "give a γ for each stage"
+        )
     if any(later <= earlier for earlier, later in pairwise(ends)):
         raise refuse(f"increasing {between}", str(ends), "sort them")
     return gammas, ends
@@ -328,28 +340,33 @@ def stages(gammas: Sequence[float], ends: Sequence[T], *, between: str) -> tuple
 def true_class_log_probs(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return log p_y and log(1 − p_y), each (N,), differentiable.
 
+    In float32 and below, both are functions of the per-row cross-entropy, computed in float32, so the gradient is the only
+    further N × K matrix. In float64, log(1 − p_y) is a logsumexp over the other classes.
+
     Args:
-        logits: (N, K). In float32 and below both are functions of the per-row cross-entropy, computed in float32, so the
-            gradient is the only further N × K matrix. In float64 log(1 − p_y) is a logsumexp over the other classes.
-        labels: (N,) int64 in [0, K).
+        logits: Logits (N, K).
+        labels: Labels (N,), int64 in [0, K).
+
+    Returns:
+        Both logarithms.
     """
     if logits.dtype == torch.float64:
         return exact_log_probs(logits, labels)
-    few = logits.numel() < SMALL  # then one operation of torch costs less than the blocks do
+    few = logits.numel() < SMALL  # one torch operation then takes less time than the blocks
     log_p = -(F.cross_entropy(logits.float(), labels, reduction="none") if few else row_nll(logits, labels))
     return log_p, log1mexp(log_p)
 
 
 def reduce_rows(terms: Tensor, weights: Tensor, reduction: Reduction, shape: torch.Size) -> Tensor:
-    """Return the terms, their sum, or their sum over the sum of the weights (NaN if that is 0, as in torch)."""
+    """Return the terms, their sum, or their sum divided by the sum of the weights."""
     if reduction == "none":
         return terms.reshape(shape)
-    # 0/0 where every row is ignored: NaN, as torch has it
+    # 0/0 if every row is ignored, which is NaN as in torch
     return terms.sum() if reduction == "sum" else terms.sum() / weights.sum()
 
 
 def can_be_read(tensor: Tensor) -> bool:
-    """Return whether the values of ``tensor`` may be read: eager, on the CPU, neither traced, fake nor batched by vmap."""
+    """Return whether the entries of ``tensor`` may be read: it is on the CPU, and neither traced, fake nor batched by vmap."""
     return (
         tensor.device.type == "cpu"
         and not torch.compiler.is_compiling()
@@ -359,23 +376,21 @@ def can_be_read(tensor: Tensor) -> bool:
 
 
 def flattened(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, torch.Size]:
-    """Return logits (N, K) with labels (N,) or target probabilities (N, K), and the labels' shape without a class axis.
+    """Return logits (N, K), labels (N,) or target probabilities (N, K), and the shape of the labels without a class axis.
 
     Raises:
-        InputError: If there is one class only, or the labels have another shape than the logits.
+        InputError: If there is only one class, or the shapes of logits and labels do not match.
     """
     axis = min(logits.dim(), 2) - 1
     shape, soft = logits.shape[:axis] + logits.shape[axis + 1 :], labels.is_floating_point()
     if logits.dim() == 0 or logits.shape[axis] < 2:
-        remedy = (
-            "give a sigmoid output a second logit of 0, or train it with a Binary… loss, whose targets have its shape"
-        )
+        remedy = "for a sigmoid output, add a second logit of 0, or train it with a Binary… loss, whose targets have its shape"
         raise refuse("logits of shape (N, K) with K ≥ 2 classes", f"shape {tuple(logits.shape)}", remedy)
     if labels.shape != (logits.shape if soft else shape):
         got = f"shape {tuple(labels.shape)}"
         if soft:
             remedy = "convert class indices with labels.long()"
-            raise refuse(f"target probabilities of the logits' shape {tuple(logits.shape)}", got, remedy)
+            raise refuse(f"target probabilities with the logits' shape {tuple(logits.shape)}", got, remedy)
         remedy = (
             "pass one class index per sample, without a class axis, or use a Binary… loss for several labels per row"
         )
@@ -388,7 +403,7 @@ def flattened(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, torch.Siz
 
 
 def check_targets(targets: Tensor) -> Tensor:
-    """Return ``targets`` (N, K) if its rows are probability distributions; values that cannot be read are not checked."""
+    """Return ``targets`` (N, K) if its rows are probability distributions; entries that must not be read are not checked."""
     if not can_be_read(targets):
         return targets
     tolerance = max(PROBABILITY_TOLERANCE, torch.finfo(targets.dtype).eps)  # bfloat16 keeps two digits
@@ -396,22 +411,21 @@ def check_targets(targets: Tensor) -> Tensor:
     wrong = ~((least >= 0) & ((sums - 1).abs() <= tolerance))
     if bool(wrong.any()):
         row = int(wrong.nonzero()[0, 0])
-        remedy = (
-            "pass probabilities, not logits, or class indices as integers; for outputs that are each a yes or no use a "
-            "Binary… loss"
-        )
-        got = f"{sums[row].item():g}, the least {least[row].item():g}, in row {row}"
+        remedy = "pass probabilities, not logits, or class indices as integers; if each output is a yes or no, use a Binary… loss"
+        got = f"the sum {sums[row].item():g} and the smallest value {least[row].item():g} in row {row}"
         raise refuse("target probabilities ≥ 0 that sum to 1", got, remedy)
     return targets
 
 
 def check_loss_weights(weight: Any, *, name: str, dims: Sequence[int] = (1,)) -> Tensor:
-    """Return ``weight`` as a floating tensor of one of ``dims`` axes and of finite numbers ≥ 0."""
+    """Return ``weight`` as a floating tensor if it has an allowed number of axes (``dims``) and finite entries ≥ 0."""
     tensor = torch.as_tensor(weight)
     tensor = tensor if tensor.is_floating_point() else tensor.float()
     if tensor.dim() not in dims or (can_be_read(tensor) and not bool((tensor.isfinite() & (tensor >= 0)).all())):
         got = shown(tensor.tolist()) if tensor.numel() < 10 else f"shape {tuple(tensor.shape)}"
         raise refuse(
-            f"{name} with one weight a {'class' if name == 'weight' else 'label'}, finite and ≥ 0", got, "pass those"
+            f"{name} with one finite number ≥ 0 per {'class' if name == 'weight' else 'label'}",
+            got,
+            "pass such weights",
         )
     return tensor

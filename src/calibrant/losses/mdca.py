@@ -1,4 +1,4 @@
-"""A penalty on the difference of mean probability and frequency of each class in a batch."""
+"""A penalty on the difference between the mean probability and the frequency of each class in a batch."""
 
 from typing import Unpack
 
@@ -10,15 +10,15 @@ from calibrant.losses.penalty import BatchPenalty, PenaltyOptions
 
 
 class MDCALoss(BatchPenalty):
-    """base + λ (1/K) Σ_k |mean p_k − frequency of label k|: each class's mean probability should equal its batch frequency.
+    """base + λ (1/K) Σ_k |mean p_k − frequency of label k|, which penalises mean probabilities that differ from class frequencies.
 
-    The penalty is noisy where a batch holds few samples per class: prefer batches of several times K.
+    The penalty is noisy if a batch has few samples per class; prefer batches with several times K samples.
 
     Args:
-        strength: λ ≥ 0.
-        base: The loss to which the penalty is added; None is cross-entropy, the authors report focal loss with γ = 1 to 3.
-        reduction: ``"mean"`` or ``"sum"``; with ``base``, set this and the next two arguments there.
-        weight: (K,) class weights of the base, or None.
+        strength: The factor λ ≥ 0 of the penalty.
+        base: The loss to which the penalty is added; None is cross-entropy. The authors report focal loss with γ = 1 to 3.
+        reduction: ``"mean"`` or ``"sum"``. If you pass ``base``, set this and the next two arguments there.
+        weight: Class weights (K,) for the base, or None.
         ignore_index: Rows with this label are ignored.
 
     Examples:

@@ -1,4 +1,4 @@
-"""Maximum mean calibration error of a batch, as a penalty."""
+"""The maximum mean calibration error of a batch as a penalty."""
 
 from typing import Literal, Unpack, get_args
 
@@ -11,24 +11,26 @@ from calibrant.losses.penalty import BatchPenalty, PenaltyOptions
 
 Normalisation = Literal["kumar", "torrvision"]
 
-_SMALLEST = 1e-24  # MMCE² below this is taken as 0: the rounding error of the float64 sums stays below it
+_SMALLEST = 1e-24  # a smaller MMCE² counts as 0; rounding errors of the float64 sums stay below this value
 
 
 class MMCELoss(BatchPenalty):
-    """base + λ MMCE, the kernel mean embedding distance between confidence and correctness under a Laplacian kernel.
+    """base + λ MMCE, the distance between the kernel mean embeddings of confidence and correctness under a Laplacian kernel.
 
-    Use batches of at least 100 and a lower learning rate: on small batches the penalty can make training diverge.
+    Use batches of at least 100 samples and a lower learning rate, because the penalty can make training diverge on small
+    batches.
 
     Args:
-        strength: λ ≥ 0.
-        kernel_width: w ≥ 0.01 of exp(−|r − r′|/w).
-        weighted: MMCE_w: correct and misclassified samples have equal total weight, however few they are; 0 for a batch
-            of only one kind.
-        normalisation: ``"kumar"`` is the paper's, with the square root. ``"torrvision"`` is that of the reference code
-            of Mukhoti et al.: unweighted it has no square root, weighted it divides by the pair counts twice.
+        strength: The factor λ ≥ 0 of the penalty.
+        kernel_width: The width w ≥ 0.01 of the kernel exp(−|r − r′|/w).
+        weighted: Whether to use MMCE_w, where correct and misclassified samples have equal total weight, however few there
+            are. It is 0 if a batch has only correct or only misclassified samples.
+        normalisation: ``"kumar"`` is the definition in the paper, with a square root. ``"torrvision"`` is the one in the
+            reference code of Mukhoti et al., which has no square root if unweighted, and divides by the pair counts twice if
+            weighted.
         base: The loss to which the penalty is added; None is cross-entropy.
-        reduction: ``"mean"`` or ``"sum"``; with ``base``, set this and the next two arguments there.
-        weight: (K,) class weights of the base, or None.
+        reduction: ``"mean"`` or ``"sum"``. If you pass ``base``, set this and the next two arguments there.
+        weight: Class weights (K,) for the base, or None.
         ignore_index: Rows with this label are ignored.
 
     Examples:
@@ -57,14 +59,14 @@ class MMCELoss(BatchPenalty):
         self.normalisation = check_choice(normalisation, name="normalisation", choices=get_args(Normalisation))
 
     def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> Tensor:
-        """Return MMCE () of the batch."""
+        """Return the MMCE () of the batch."""
         confidence, predicted = confidence_of(logits)
         confidence, correct, kept = (x.to(torch.float64) for x in (confidence, predicted == labels, kept))
         reference = self.normalisation == "torrvision"
         if not self.weighted:
             square = self._square(confidence, kept * (correct - confidence) / kept.sum().clamp_min(1))
             return square if reference else _root(square)
-        # Kumar et al. 2018 §4.2: residuals of correct rows (1 − r) and of wrong rows (−r), each averaged over its own kind
+        # Kumar et al. 2018 §4.2: the residuals of correct rows (1 − r) and of wrong rows (−r) are averaged separately
         is_correct, is_wrong = kept * correct, kept * (1 - correct)
         n_correct, n_wrong = is_correct.sum(), is_wrong.sum()
         power = 2 if reference else 1
@@ -81,9 +83,9 @@ class MMCELoss(BatchPenalty):
 def laplacian_sums(r: Tensor, a: Tensor, *, width: float) -> Tensor:
     """Return Σ_j a_j exp(−|r_i − r_j|/width) (N,) for ``r`` (N,) in [0, 1] and ``a`` (N,), both float64.
 
-    For r_j < r_i the kernel factors into exp(r_j/width) · exp(−r_i/width), and likewise for r_j > r_i, so cumulative sums
-    over the sorted sample give all N values. Ties are added separately, with gradient 0 for |r_i − r_j|, so that the order
-    in which they are sorted has no effect.
+    For r_j < r_i, the kernel is the product exp(r_j/width) · exp(−r_i/width), and likewise for r_j > r_i, so cumulative sums over
+    the sorted sample give all N values. Ties are added separately, with gradient 0 for |r_i − r_j|, so that the order in which
+    they are sorted has no effect.
     """
     ranked, order = torch.sort(r.detach())
     start = torch.searchsorted(ranked, r.detach())
@@ -98,6 +100,6 @@ def laplacian_sums(r: Tensor, a: Tensor, *, width: float) -> Tensor:
 
 
 def _root(square: Tensor) -> Tensor:
-    """Return √square, 0 with gradient 0 where it is 0 up to rounding (there the slope is infinite, or NaN below 0)."""
+    """Return √square; where it is 0 up to rounding, return 0 with gradient 0 instead of an infinite gradient or NaN."""
     positive = square > _SMALLEST
     return torch.where(positive, torch.sqrt(torch.where(positive, square, 1.0)), 0.0)

@@ -1,4 +1,4 @@
-"""Losses that add a penalty to another loss: the base classes, and the penalties of single rows.
+"""Losses that add a penalty to another loss: the base classes, and the penalties that are means over rows.
 
 To write your own, subclass ``RowPenalty``, or ``BatchPenalty`` if the penalty depends on the whole batch at once:
 
@@ -24,22 +24,22 @@ from calibrant.losses.loss import LabelBatch, Loss, LossOptions, Reduction, opti
 
 
 class PenaltyOptions(LossOptions, total=False):
-    """The options that all penalties have beside their strength."""
+    """The options that all penalties have in addition to their strength."""
 
     base: Loss | None
 
 
 class Penalty(Loss):
-    """A base loss plus ``strength`` times a penalty; class weights apply to the base only.
+    """A base loss plus ``strength`` times a penalty. Class weights apply only to the base.
 
-    Subclass ``RowPenalty`` (a mean over rows) or ``BatchPenalty`` (one number per batch).
+    Subclass ``RowPenalty`` (a mean over rows) or ``BatchPenalty`` (one number per batch) instead of this class.
 
     Args:
-        strength: λ ≥ 0; a subclass may also allow λ < 0.
-        base: The loss to which the penalty is added; None is cross-entropy. Its reduction, class weights and ignored
-            label apply, so leave the next three arguments out if you pass a base.
+        strength: The factor λ ≥ 0 of the penalty; a subclass may also allow λ < 0.
+        base: The loss to which the penalty is added; None is cross-entropy. Its reduction, class weights and ignored label
+            apply, so leave out the next three arguments if you pass a base.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``, for the default cross-entropy.
-        weight: (K,) class weights, or None, for the default cross-entropy.
+        weight: Class weights (K,), or None, for the default cross-entropy.
         ignore_index: Rows with this label are ignored, for the default cross-entropy.
 
     Examples:
@@ -55,7 +55,7 @@ class Penalty(Loss):
             given = "reduction, weight and ignore_index"
             raise InputError(f"{given} on the base", "others in addition to a base", "pass them to the base")
         base = CrossEntropyLoss(**options) if base is None else base
-        # the base's options hold for the sum, so that both terms are reduced over the same rows
+        # the options of the base apply to the sum, so that both terms are reduced over the same rows
         super().__init__(**options_of(base))
         self.strength = check_number(strength, name="strength", low=self.least_strength)
         self.base = base
@@ -63,13 +63,13 @@ class Penalty(Loss):
 
 
 class RowPenalty(Penalty):
-    """A base loss plus a penalty that is a mean over samples; subclasses return the term of each sample.
+    """A base loss plus a penalty that is a mean over samples. Subclasses return the penalty term for each sample.
 
     Args:
-        strength: λ ≥ 0.
+        strength: The factor λ ≥ 0 of the penalty.
         base: The loss to which the penalty is added; None is cross-entropy.
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``; with ``base``, set this and the next two arguments there.
-        weight: (K,) class weights, or None; the penalty is not weighted.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``; if you pass ``base``, set this and the next two arguments there.
+        weight: Class weights (K,), or None; the penalty is not weighted.
         ignore_index: Rows with this label are ignored.
 
     Examples:
@@ -83,26 +83,26 @@ class RowPenalty(Penalty):
 
     @abstractmethod
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the penalty terms (N,) of ``logits`` (N, K) and ``labels`` (N,) in [0, K)."""
+        """Return the penalty terms (N,) for ``logits`` (N, K) and ``labels`` (N,) in [0, K)."""
 
     def reduced(self, batch: LabelBatch, reduction: Reduction) -> Tensor:
-        """Return the base's loss plus the reduced penalty; its mean divides by the same sum of class weights."""
+        """Return the base loss plus the reduced penalty; both means are divided by the same sum of class weights."""
         terms = torch.where(batch.kept, self.penalty(batch.logits, batch.labels), 0)
-        # the divisor Σ w_y is the base's own, so that λ means the same with and without class weights
+        # the divisor Σ w_y is that of the base loss, so that λ has the same meaning with and without class weights
         penalty = reduce_rows(terms, batch.weights, reduction, batch.shape)
         return self.base.reduced(batch, reduction) + self.strength * penalty
 
 
 class BatchPenalty(Penalty):
-    """A base loss plus a penalty on the whole batch that is not a sum over samples; subclasses return it.
+    """A base loss plus a penalty on the whole batch that is not a sum over samples. Subclasses return the penalty.
 
-    With ``reduction="sum"`` the penalty is multiplied by the number of samples, as the papers' code does.
+    With ``reduction="sum"``, the penalty is multiplied by the number of samples, as in the papers' code.
 
     Args:
-        strength: λ ≥ 0.
+        strength: The factor λ ≥ 0 of the penalty.
         base: The loss to which the penalty is added; None is cross-entropy.
-        reduction: ``"mean"`` or ``"sum"``; with ``base``, set this and the next two arguments there.
-        weight: (K,) class weights of the base, or None.
+        reduction: ``"mean"`` or ``"sum"``. If you pass ``base``, set this and the next two arguments there.
+        weight: Class weights (K,) for the base, or None.
         ignore_index: Rows with this label are ignored.
 
     Examples:
@@ -124,25 +124,25 @@ class BatchPenalty(Penalty):
 
     @abstractmethod
     def penalty(self, logits: Tensor, labels: Tensor, kept: Tensor) -> Tensor:
-        """Return the penalty () of ``logits`` (N, K) and ``labels`` (N,); rows where ``kept`` (N,) is 0 do not count."""
+        """Return the penalty () for ``logits`` (N, K) and ``labels`` (N,); rows where ``kept`` (N,) is 0 do not count."""
 
     def reduced(self, batch: LabelBatch, reduction: Reduction) -> Tensor:
-        """Return the base's loss plus the penalty."""
+        """Return the base loss plus the penalty."""
         value = self.base.reduced(batch, reduction)
         kept = batch.kept.to(value.dtype)
         penalty = self.penalty(batch.logits, batch.labels, kept).to(value.dtype)
-        # a sum grows with the batch, the penalty does not: times N it keeps its share of the loss
+        # a sum grows with the batch, but the penalty does not, so it is multiplied by N to keep its share of the loss
         return value + self.strength * (kept.sum() if reduction == "sum" else 1.0) * penalty
 
 
 class EntropyRegularizedLoss(RowPenalty):
-    """base − α H(p), H = −Σ_k p_k log p_k, averaged over samples.
+    """base − α H(p) with the entropy H = −Σ_k p_k log p_k, averaged over samples.
 
     Args:
-        strength: α ≥ 0.
+        strength: The factor α ≥ 0 of the entropy.
         base: The loss to which the penalty is added; None is cross-entropy.
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``; with ``base``, set this and the next two arguments there.
-        weight: (K,) class weights, or None; the entropy is not weighted.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``; if you pass ``base``, set this and the next two arguments there.
+        weight: Class weights (K,), or None; the entropy is not weighted.
         ignore_index: Rows with this label are ignored.
 
     Examples:
@@ -162,15 +162,16 @@ class EntropyRegularizedLoss(RowPenalty):
 class LpNormLoss(RowPenalty):
     """base + λ ‖z‖_p, averaged over samples.
 
-    The norm is that of the raw logits: adding a constant to a row changes the loss, but not the probabilities.
+    The norm is computed from the raw logits, so adding a constant to a row changes the loss but not the probabilities.
 
     Args:
-        strength: λ; Wang et al. choose .05 on CIFAR-10 and .01 elsewhere; with many classes, training fails for λ ≥ .05.
-            A negative λ rewards large logits (tried and rejected in their §5.2) and issues a ``UsageWarning``.
+        strength: The factor λ of the norm. Wang et al. choose .05 on CIFAR-10 and .01 elsewhere; with many classes, training
+            fails for λ ≥ .05. A negative λ rewards large logits (tried and rejected in their §5.2), and a ``UsageWarning``
+            is issued.
         p: Order of the norm, ≥ 1.
         base: The loss to which the penalty is added; None is cross-entropy.
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``; with ``base``, set this and the next two arguments there.
-        weight: (K,) class weights, or None; the penalty is not weighted.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``; if you pass ``base``, set this and the next two arguments there.
+        weight: Class weights (K,), or None; the penalty is not weighted.
         ignore_index: Rows with this label are ignored.
 
     Examples:
@@ -196,7 +197,7 @@ class LpNormLoss(RowPenalty):
             )
 
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return ‖z‖_p (N,); a class excluded by −inf adds 0."""
+        """Return ‖z‖_p (N,), to which a class that is excluded by −inf adds 0."""
         return by_rows(self._norm, logits, labels, slope=self._write_slope)
 
     def _norm(self, logits: Tensor, _: Tensor) -> Tensor:
@@ -214,7 +215,7 @@ class LpNormLoss(RowPenalty):
 
 
 def _without_excluded(values: Tensor) -> Tensor:
-    """Return ``values`` with 0 where a class is excluded (its logit is −inf, its excess +inf); NaN stays."""
+    """Return ``values`` with 0 for excluded classes (whose logit is −inf, and whose excess is +inf); NaN stays NaN."""
     return torch.nan_to_num(values, nan=torch.nan, posinf=0.0, neginf=0.0)
 
 
@@ -224,25 +225,25 @@ def _excess(logits: Tensor, top: Tensor, margin: float) -> Tensor:
 
 
 def _add_at_largest(out: Tensor, logits: Tensor, top: Tensor, slope: Tensor) -> None:
-    """Add ``slope`` (n, 1) to ``out`` (n, K) at the largest logit; equal ones share it."""
-    largest = torch.sub(logits, top).sign_().add_(1)  # 1 where they are equal, else 0
+    """Add ``slope`` (n, 1) to ``out`` (n, K) at the largest logit; if several are equal, they share it."""
+    largest = torch.sub(logits, top).sign_().add_(1)  # 1 where the logit is the largest, else 0
     out.addcmul_(largest, slope / largest.sum(dim=1, keepdim=True))
 
 
 class ACLSLoss(RowPenalty):
-    """base + λ (λ₁ max(0, z_top − m)² + λ₂ mean_k max(0, z_top − z_k − m)²), the mean over the K − 1 other classes.
+    """base + λ (λ₁ max(0, z_top − m)² + λ₂ mean_k max(0, z_top − z_k − m)²), with the mean over the K − 1 other classes.
 
-    This follows the authors' code: z_top is a constant in the gradient of the second term, and the first term depends on
-    the absolute size of z_top, so adding a constant to all logits of a row changes the loss.
+    This implementation follows the authors' code: z_top is a constant in the gradient of the second term, and the first term
+    depends on the absolute size of z_top, so adding a constant to all logits of a row changes the loss.
 
     Args:
-        strength: λ ≥ 0.
-        margin: m ≥ 0.
-        top: λ₁ ≥ 0.
-        others: λ₂ ≥ 0.
+        strength: The factor λ ≥ 0 of the penalty.
+        margin: The margin m ≥ 0.
+        top: The factor λ₁ ≥ 0 of the first term.
+        others: The factor λ₂ ≥ 0 of the second term.
         base: The loss to which the penalty is added; None is cross-entropy.
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``; with ``base``, set this and the next two arguments there.
-        weight: (K,) class weights, or None; the penalty is not weighted.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``; if you pass ``base``, set this and the next two arguments there.
+        weight: Class weights (K,), or None; the penalty is not weighted.
         ignore_index: Rows with this label are ignored.
 
     Examples:
@@ -273,12 +274,12 @@ class ACLSLoss(RowPenalty):
     def _squares(self, logits: Tensor, _: Tensor) -> Tensor:
         top = logits.amax(dim=1, keepdim=True)
         squares = _excess(logits, top.detach(), self.margin).square().sum(dim=1)
-        # Eq. 16 averages over the K − 1 other classes; the largest itself exceeds the margin by nothing
+        # Eq. 16 averages over the K − 1 other classes; the excess of the largest logit itself is 0
         mean = squares / (logits.shape[1] - 1)
         return self.top * F.relu(top - self.margin)[:, 0].square() + self.others * mean
 
     def _write_slope(self, logits: Tensor, _: Tensor, scale: Tensor, out: Tensor) -> None:
-        """Write −2 λ₂ excess / (K − 1), and 2 λ₁ max(0, z_top − m) at the largest."""
+        """Write −2 λ₂ excess / (K − 1), and add 2 λ₁ max(0, z_top − m) at the largest logit."""
         top = logits.amax(dim=1, keepdim=True)
         torch.mul(_excess(logits, top, self.margin), -2 * self.others / (logits.shape[1] - 1) * scale, out=out)
         _add_at_largest(out, logits, top, 2 * self.top * scale * F.relu(top - self.margin))
@@ -287,15 +288,15 @@ class ACLSLoss(RowPenalty):
 class MarginLabelSmoothingLoss(RowPenalty):
     """base + λ · mean_k max(0, max_j z_j − z_k − m), averaged over samples.
 
-    Label smoothing penalises every difference of logits; this loss penalises only differences beyond the margin, so that
-    the classes can stay separated.
+    Label smoothing penalises every difference between logits. This loss penalises only differences that exceed the margin, so
+    that the classes can stay separated.
 
     Args:
-        strength: λ ≥ 0.
-        margin: m ≥ 0, of the order of 6 to 10.
+        strength: The factor λ ≥ 0 of the penalty.
+        margin: The margin m ≥ 0, typically 6 to 10.
         base: The loss to which the penalty is added; None is cross-entropy.
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``; with ``base``, set this and the next two arguments there.
-        weight: (K,) class weights, or None; the penalty is not weighted.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``; if you pass ``base``, set this and the next two arguments there.
+        weight: Class weights (K,), or None; the penalty is not weighted.
         ignore_index: Rows with this label are ignored.
 
     Examples:
@@ -319,7 +320,7 @@ class MarginLabelSmoothingLoss(RowPenalty):
         return _excess(logits, logits.amax(dim=1, keepdim=True), self.margin).sum(dim=1) / logits.shape[1]
 
     def _write_slope(self, logits: Tensor, _: Tensor, scale: Tensor, out: Tensor) -> None:
-        """Write −1/K at each class beyond the margin, and minus their sum at the largest."""
+        """Write −1/K at each class beyond the margin, and minus the sum of these at the largest logit."""
         top, share = logits.amax(dim=1, keepdim=True), scale / logits.shape[1]
         beyond = _excess(logits, top, self.margin).sign_()
         torch.mul(beyond, -share, out=out)

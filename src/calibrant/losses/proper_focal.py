@@ -1,4 +1,4 @@
-"""The proper part of focal loss as a training loss: focal loss composed with the inverse of its calibration map."""
+"""The proper part of focal loss as a training loss, which is focal loss composed with its inverse calibration map."""
 
 import math
 from typing import Any, Unpack
@@ -17,16 +17,16 @@ from calibrant.theory import inverse_calibration_map
 
 
 class ProperFocalLoss(RowLoss):
-    """L*(p, y) = φ(q_y), φ the focal score and q the minimiser of the expected focal loss under class probabilities p.
+    """L*(p, y) = φ(q_y), where φ is the focal score and q minimises the expected focal loss under class probabilities p.
 
-    Focal loss equals this loss of the calibrated probabilities, those of the focal calibration map. So training with this
-    loss, and training with focal loss and applying the map afterwards, have the same minimiser: the true probabilities.
-    Unlike focal loss it is proper. Computed in float64, with one root search per row for q.
+    Focal loss equals this loss applied to the probabilities that the focal calibration map returns. Training with this loss
+    therefore has the same minimiser as training with focal loss and applying the map afterwards, namely the true
+    probabilities. Unlike focal loss, this loss is proper. It is computed in float64, with one root search per row for q.
 
     Args:
         gamma: γ ≥ 0; 0 is cross-entropy.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
-        weight: (K,) class weights, or None.
+        weight: Class weights (K,), or None.
         ignore_index: Rows with this label are ignored.
 
     Examples:
@@ -57,9 +57,9 @@ class ProperFocalLoss(RowLoss):
 def inverse_map(log_p: Tensor, gamma: float) -> Tensor:
     """Return log q (N, K) with p_j ∝ h(q_j) for ``log_p`` (N, K), differentiable any number of times.
 
-    A custom operator, because ``torch.compile`` cannot trace the iterations inside.
+    This is a custom operator, because ``torch.compile`` cannot trace the iterations inside.
     """
-    # a row with NaN (an overflowed training step) returns NaN, as with any other loss, instead of raising
+    # a row with NaN (from an overflow in training) gives NaN, as with any other loss, instead of raising an error
     has_nan = torch.isnan(log_p).any(dim=1, keepdim=True)
     log_q = inverse_calibration_map(FocalScore(gamma), torch.where(has_nan, -math.log(log_p.shape[1]), log_p))
     return torch.where(has_nan, torch.nan, log_q)
@@ -76,12 +76,12 @@ def _keep_output(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None
 
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-    """Return the gradient with respect to log p, given that for log q, by implicit differentiation.
+    """Return the gradient with respect to log p, given the gradient for log q, by implicit differentiation.
 
-    The constraints are log h(q_j) = t + log p_j and Σ_j q_j = 1. With e_j = d log h / d log q at q_j they give
+    The constraints are log h(q_j) = t + log p_j and Σ_j q_j = 1. With e_j = d log h / d log q at q_j, they give
     d log q_j = (d log p_j − m)/e_j, where m is the mean of d log p with weights q_j/e_j, so that Σ_j q_j stays 1.
-    It is computed from the output q, so that autograd can differentiate it again, and in logarithms, because in a saturated
-    row every weight is as small as 1 − q_top.
+    The gradient is computed from the output q, so that autograd can differentiate it again, and in logarithms, because every
+    weight is as small as 1 − q_top in a saturated row.
     """
     (log_q,) = ctx.saved_tensors
     log_q, log_not_q = log_pairs(log_q)

@@ -1,6 +1,6 @@
-"""The theory of losses that depend on the true class's probability alone, as pure functions on log-probabilities.
+"""The theory of losses that depend only on the true class's probability, as pure functions of log-probabilities.
 
-It holds their calibration maps, proper parts and minimisers, and the papers' inequalities.
+This package computes the calibration maps, proper parts and minimisers of these losses, and the papers' inequalities.
 """
 
 from calibrant.theory.bounds import EntropyBound, entropy_bound, focal_curvature, scaling_change

@@ -1,4 +1,4 @@
-"""Inequalities of the papers: focal loss above its entropy bound, its curvature, and the effect of scaling logits."""
+"""Inequalities from the papers: the entropy bound on focal loss, its curvature, and the effect of scaling logits."""
 
 from dataclasses import dataclass
 
@@ -13,11 +13,11 @@ from calibrant.scores import FocalScore
 
 @dataclass(frozen=True)
 class EntropyBound:
-    """Expected focal loss (N,) and its lower bound (N,).
+    """Expected focal loss and its lower bound.
 
     Args:
-        loss: Σ_k q_k φ(p_k).
-        bound: KL(q‖p) + H(q) − γ H(p).
+        loss: Σ_k q_k φ(p_k) (N,).
+        bound: KL(q‖p) + H(q) − γ H(p) (N,).
 
     Examples:
         >>> EntropyBound(torch.tensor([0.5]), torch.tensor([0.2])).gap
@@ -29,26 +29,26 @@ class EntropyBound:
 
     @property
     def gap(self) -> Tensor:
-        """loss − bound (N,), never negative."""
+        """The difference loss − bound (N,), which is never negative."""
         return self.loss - self.bound
 
 
 def entropy_bound(log_probs: Tensor, targets: Tensor, gamma: float) -> EntropyBound:
-    """Return the focal loss and its lower bound KL(q‖p) + H(q) − γ H(p), cross-entropy with an entropy bonus.
+    """Return the focal loss and its lower bound KL(q‖p) + H(q) − γ H(p), the cross-entropy with an entropy bonus.
 
-    The bound explains why focal loss keeps predictions uncertain. The published proofs use Bernoulli's inequality and so need
-    γ ≥ 1. For 0 < γ < 1 the bound still holds, although the intermediate inequality of those proofs does not.
+    The bound explains why focal loss keeps predictions uncertain. The published proofs use Bernoulli's inequality and therefore
+    need γ ≥ 1. For 0 < γ < 1, the bound still holds, although an intermediate inequality in these proofs does not.
 
     Args:
-        log_probs: (N, K) natural logarithms of the prediction p.
-        targets: (N,) class indices, or (N, K) target distributions q.
+        log_probs: Natural logarithms of the predicted probabilities p (N, K).
+        targets: Class indices (N,), or target distributions q (N, K).
         gamma: γ ≥ 0.
 
     Returns:
-        ``EntropyBound(loss, bound)``, each (N,).
+        The loss and its bound, each (N,).
 
     Raises:
-        InputError: If rows of ``log_probs`` do not exponentiate to a sum of 1, γ < 0, or shapes disagree.
+        InputError: If the exponentials in a row of ``log_probs`` do not sum to 1, if γ < 0, or if the shapes do not match.
 
     Examples:
         >>> found = entropy_bound(torch.tensor([[0.7, 0.3]]).log(), torch.tensor([0]), 2.0)
@@ -75,19 +75,20 @@ def entropy_bound(log_probs: Tensor, targets: Tensor, gamma: float) -> EntropyBo
 
 
 def focal_curvature(probs: Tensor, gamma: float) -> Tensor:
-    """Return φ″(p) = (1 − p)^(γ−2) [γ (1 − γ) log p + 2γ (1 − p)/p + (1 − p)²/p²], positive on (0, 1) for every γ ≥ 0.
+    """Return the curvature of the focal score, φ″(p) = (1 − p)^(γ−2) [γ (1 − γ) log p + 2γ (1 − p)/p + (1 − p)²/p²].
 
-    Only the first term can be negative, for 0 < γ < 1; the second exceeds it, because −log p ≤ (1 − p)/p.
+    It is positive on (0, 1) for every γ ≥ 0. Only the first term can be negative, for 0 < γ < 1, and the second term exceeds its
+    absolute value, because −log p ≤ (1 − p)/p.
 
     Args:
-        probs: p in (0, 1), any shape.
+        probs: Probabilities p in (0, 1), of any shape.
         gamma: γ ≥ 0.
 
     Returns:
-        φ″, of the shape of ``probs``, in float64.
+        φ″ in float64, with the shape of ``probs``.
 
     Raises:
-        InputError: If γ < 0 or some p lies outside (0, 1).
+        InputError: If γ < 0 or a probability lies outside (0, 1).
 
     Examples:
         >>> focal_curvature(torch.tensor([0.5]), 2.0)
@@ -105,16 +106,16 @@ def focal_curvature(probs: Tensor, gamma: float) -> Tensor:
 
 
 def scaling_change(logits: Tensor, factor: float) -> Tensor:
-    """Return how much the confidence rises if logits f are multiplied by t ≥ 1: max softmax(t f) − max softmax(f).
+    """Return the increase in confidence if logits f are multiplied by t ≥ 1: max softmax(t f) − max softmax(f).
 
-    It is 0 only if t = 1 or all finite logits of a row are equal.
+    The increase is 0 only if t = 1 or all finite logits of a row are equal.
 
     Args:
-        logits: (N, K) f.
+        logits: Logits f (N, K).
         factor: t ≥ 1.
 
     Returns:
-        (N,) in the dtype of ``logits``; never negative except by rounding.
+        The increase (N,) in the dtype of ``logits``, which is never negative up to rounding.
 
     Raises:
         InputError: If t < 1.
@@ -124,8 +125,8 @@ def scaling_change(logits: Tensor, factor: float) -> Tensor:
         tensor([0.2016, 0.0000])
 
     References:
-        Theorem 1 of a project report on calibration losses on CIFAR-10. The report assumes ordered logits, which is not
-        needed; tied logits give equality.
+        Theorem 1 of a project report on calibration losses on CIFAR-10. The report assumes ordered logits, but this
+        assumption is not needed; tied logits give equality.
     """
     check_number(factor, name="factor", low=1)
     # max softmax(t f) = 1 / Σ_k exp(t (f_k − f_top)), and each term of the sum decreases in t

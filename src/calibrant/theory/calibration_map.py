@@ -1,6 +1,6 @@
-"""The calibration map of a true-class score turns the minimiser of its expected loss into the true probabilities.
+"""The calibration map of a true-class score, which maps the minimiser of its expected loss to the true probabilities.
 
-The inverse map, which is solved by bracketed Newton steps, turns the true probabilities into the minimiser.
+The inverse map, which is computed by bracketed Newton steps, maps the true probabilities to the minimiser.
 """
 
 import math
@@ -16,22 +16,22 @@ from calibrant.theory.validity import log_h, require_map
 
 
 def calibration_map(score: TrueClassScore, log_probs: Tensor) -> Tensor:
-    """Return log p with p_j ∝ −1/φ′(q_j), q = exp(log_probs): the true probabilities if q minimises the expected loss φ.
+    """Return log p with p_j ∝ −1/φ′(q_j), the true probabilities if q = exp(log_probs) minimises the expected loss φ.
 
-    If q minimises Σ_j η_j φ(q_j) over the simplex, then p = η, whether or not q is the only minimiser. For the focal
-    score this is the focal calibration map.
+    If q minimises Σ_j η_j φ(q_j) over the simplex, then p = η, whether or not q is the only minimiser. For the focal score,
+    this is the focal calibration map.
 
     Args:
-        score: φ. It must decrease, and −φ′(p) → ∞ as p → 0 (see ``validity``). If φ is not convex as well (inverse
+        score: The score φ. It must decrease, with −φ′(p) → ∞ as p → 0 (see ``validity``). If φ is not also convex (inverse
             focal with 1 < γ < 3.59), the map exists but has no inverse.
-        log_probs: (N, K) natural logarithms of q; −inf for q = 0.
+        log_probs: Natural logarithms of q (N, K); −inf for q = 0.
 
     Returns:
-        (N, K) natural logarithms of p, in the dtype of ``log_probs``, differentiable.
+        Natural logarithms of p (N, K), in the dtype of ``log_probs``, differentiable.
 
     Raises:
-        InputError: If rows do not exponentiate to a sum of 1.
-        RangeError: If φ has no such map, because it does not decrease everywhere or −φ′ stays finite at 0.
+        InputError: If the exponentials in a row do not sum to 1.
+        RangeError: If φ has no calibration map, because it does not decrease everywhere or −φ′ stays finite at 0.
 
     Examples:
         >>> from calibrant.scores import FocalScore
@@ -48,26 +48,26 @@ def calibration_map(score: TrueClassScore, log_probs: Tensor) -> Tensor:
     return log_p.masked_fill(torch.isneginf(log_probs), -torch.inf).to(log_probs.dtype)
 
 
-_ROUNDS = 200  # bracketed Newton needs 5 to 15
+_ROUNDS = 200  # largest number of rounds; bracketed Newton steps need 5 to 15
 _TOLERANCE = 1e-7  # relative change of a logit: convergence is quadratic, so the remaining error is about its square
 
 
 def inverse_calibration_map(score: TrueClassScore, log_probs: Tensor) -> Tensor:
-    """Return log q of the only q on the simplex with η_j ∝ −1/φ′(q_j), η = exp(log_probs): the minimiser of Σ_j η_j φ(q_j).
+    """Return log q for the only q on the simplex with η_j ∝ −1/φ′(q_j), the minimiser of Σ_j η_j φ(q_j) for η = exp(log_probs).
 
-    The equation is solved in float64 by bracketed Newton steps in the logits of q, which is accurate for every η. Gradients
-    come from implicit differentiation. For focal scores with −1 < γ < 0, h = −1/φ′ increases and then decreases; only the
-    top class can lie where it decreases, and the bracket of its logit contains both parts.
+    The equation is solved in float64 by bracketed Newton steps in the logits of q, which is accurate for every η. Gradients are
+    computed by implicit differentiation. For focal scores with −1 < γ < 0, h = −1/φ′ first increases and then decreases; only
+    the top class can lie where h decreases, and the bracket for its logit contains both parts.
 
     Args:
-        score: φ; it must decrease, be convex and be steep at 0, or have its own argument (see ``validity``).
-        log_probs: (N, K) natural logarithms of η; −inf for η = 0, which gives q = 0.
+        score: The score φ, which must decrease, be convex and be steep at 0, or state its own argument (see ``validity``).
+        log_probs: Natural logarithms of η (N, K); −inf for η = 0, which gives q = 0.
 
     Returns:
-        (N, K) natural logarithms of q, in the dtype of ``log_probs``.
+        Natural logarithms of q (N, K), in the dtype of ``log_probs``.
 
     Raises:
-        InputError: If rows do not exponentiate to a sum of 1.
+        InputError: If the exponentials in a row do not sum to 1.
         RangeError: If the map has no inverse because it is not a bijection; ``minimiser`` still finds a minimum.
 
     Examples:
@@ -90,10 +90,10 @@ def inverse_calibration_map(score: TrueClassScore, log_probs: Tensor) -> Tensor:
 
 
 def _solve(score: TrueClassScore, log_eta: Tensor, excluded: Tensor) -> Tensor:
-    """Return the logits (N, K) of q, each log q_j − log(1 − q_j).
+    """Return the logits of q (N, K), which are log q_j − log(1 − q_j).
 
     Each row has one unknown, the logit x of the top class. The other q_j follow from h(q_j)/h(q_top) = η_j/η_top with
-    h = −1/φ′, and F(x) = log(1 − q_top) − log Σ_others q_j decreases in x and is 0 at the solution.
+    h = −1/φ′. The function F(x) = log(1 − q_top) − log Σ_others q_j decreases in x and is 0 at the solution.
     """
     top = log_eta.argmax(dim=1, keepdim=True)
     fixed = excluded.scatter(1, top, True)  # classes whose logit is not solved for by _others
@@ -102,7 +102,7 @@ def _solve(score: TrueClassScore, log_eta: Tensor, excluded: Tensor) -> Tensor:
     count = (~fixed).sum(dim=1, keepdim=True).clamp_min(1)
     low = -torch.log(count.double()) - 1e-12  # q_top ≥ 1/K, so its logit is at least −log(K − 1)
     high = torch.full_like(low, math.inf)
-    # start at q = η (the solution for the log score): the logit of η_top
+    # the search starts at q = η (the solution for the log score), that is, at the logit of η_top
     x = torch.logsumexp(ratio.masked_fill(fixed, -math.inf), dim=1, keepdim=True).neg().masked_fill(one_hot, 0.0)
     s = x.clamp_max(0.0) + ratio
     for _ in range(_ROUNDS):
@@ -121,7 +121,7 @@ def _solve(score: TrueClassScore, log_eta: Tensor, excluded: Tensor) -> Tensor:
         s = (s + rate / rates * (new - x)).clamp(s - 8, s + 8).clamp_max(0.0)
         x = torch.where(one_hot, x, new)
         if not bool(moved.any()):
-            # the logit of an excluded class is set to −∞: any other value could exceed x and look like the top class
+            # the logit of an excluded class is set to −∞, because any other value could exceed x and look like the top class
             return torch.where(one_hot | excluded, -math.inf, s).scatter(1, top, torch.where(one_hot, math.inf, x))
     raise ArithmeticError(f"the inverse calibration map of {score} did not converge in {_ROUNDS} rounds")
 
@@ -144,17 +144,17 @@ def _others(score: TrueClassScore, target: Tensor, s: Tensor) -> tuple[Tensor, T
 
 def _bracketed(target: Tensor, low: Tensor, high: Tensor, current: Tensor) -> Tensor:
     """Return ``target`` if it lies in [low, high], else the midpoint, or a step of 8 towards an infinite end."""
-    # 8 in the logit is a factor of 3,000 in the odds: with h monotone, a few such steps bracket any solution of float64
+    # 8 in the logit is a factor of 3,000 in the odds, so if h is monotone, a few such steps bracket any solution in float64
     middle = (low + high) / 2
     fallback = torch.where(torch.isfinite(middle), middle, current + torch.where(torch.isfinite(low), 8.0, -8.0))
     return torch.where((target >= low) & (target <= high), target, fallback)
 
 
 def _log_eta_step(score: TrueClassScore, log_eta: Tensor, logits: Tensor, excluded: Tensor) -> Tensor:
-    """Return log q (N, K) after one more, differentiable, Newton step for log h(q_j) = t + log η_j, Σ q_j = 1.
+    """Return log q (N, K) after one further, differentiable, Newton step for log h(q_j) = t + log η_j with Σ q_j = 1.
 
-    With e_j = d log h / d log q at q_j and r_j = log η_j − log h(q_j): d log q_j = (r_j − m)/e_j, where m keeps Σ q_j = 1.
-    It is written relative to the top class, whose e may be 0 or negative for −1 < γ < 0, in terms of rates
+    With e_j = d log h / d log q at q_j and r_j = log η_j − log h(q_j), the step is d log q_j = (r_j − m)/e_j, where m keeps
+    Σ q_j = 1. The step is written relative to the top class, whose e may be 0 or negative for −1 < γ < 0, in terms of rates
     e_j (1 − q_j), which stay finite as q_top → 1.
     """
     logits = logits.nan_to_num(posinf=1e4, neginf=-1e4)
@@ -175,19 +175,19 @@ def _log_eta_step(score: TrueClassScore, log_eta: Tensor, logits: Tensor, exclud
 
 
 def proper_part(score: TrueClassScore, log_probs: Tensor) -> Tensor:
-    """Return the proper loss inside φ for every class: L*(p, y) = φ(q_y), where q is the inverse calibration map of p.
+    """Return the proper part of φ for every class, L*(p, y) = φ(q_y), where q is the inverse calibration map of p.
 
-    The loss φ is then L* applied to the calibrated probabilities.
+    The loss φ equals the proper loss L* applied to the calibrated probabilities.
 
     Args:
-        score: φ, whose calibration map must have an inverse (see ``validity``).
-        log_probs: (N, K) natural logarithms of p.
+        score: The score φ, whose calibration map must have an inverse (see ``validity``).
+        log_probs: Natural logarithms of p (N, K).
 
     Returns:
-        (N, K), differentiable; column y holds the loss if y is the true class.
+        The losses (N, K), differentiable; column y holds the loss if y is the true class.
 
     Raises:
-        InputError: If rows do not exponentiate to a sum of 1.
+        InputError: If the exponentials in a row do not sum to 1.
         RangeError: If the calibration map has no inverse.
 
     Examples:

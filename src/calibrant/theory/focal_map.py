@@ -1,4 +1,4 @@
-"""The focal calibration map in closed form: p_j ∝ h(q_j), h(q) = q / [(1 − q)^γ (1 + γ u(q))], u(q) = −q log q / (1 − q)."""
+"""The focal calibration map in closed form: p_j ∝ h(q_j) with h(q) = q / [(1 − q)^γ (1 + γ u(q))], u(q) = −q log q / (1 − q)."""
 
 import math
 
@@ -12,18 +12,19 @@ from calibrant.scores import check_focal_gamma, focal_log_slope
 
 
 def focal_map(logits: Tensor, gamma: float | Tensor) -> Tensor:
-    """Return log p of the focal calibration map, p_j ∝ q_j / [(1 − q_j)^γ (1 + γ u(q_j))], q = softmax(logits).
+    """Return log p for the focal calibration map, p_j ∝ q_j / [(1 − q_j)^γ (1 + γ u(q_j))] with q = softmax(logits).
 
-    Differentiable in both arguments; exact for one-hot rows, accurate to rounding for all others.
+    The map is differentiable in both arguments. It is exact for one-hot rows and accurate up to rounding for all others.
 
     Args:
-        logits: (…, K) logits, or log q; −inf for an excluded class.
-        gamma: γ > −1; 0 is the identity. For a tensor of shape (G, …) the result has one entry for each of its values.
+        logits: Logits (…, K), or log q; −inf for an excluded class.
+        gamma: γ > −1; 0 is the identity. For a tensor of shape (G, …), the map is computed for each of its values.
 
     Returns:
-        (…, K) log-probabilities, or (G, …, …, K), in the dtype of ``logits``.
+        Log-probabilities (…, K), or (G, …, …, K) if γ is a tensor, in the dtype of ``logits``.
 
     Raises:
+        InputError: If γ is not finite, or the logits are not a floating tensor with at least two classes.
         RangeError: If γ ≤ −1.
 
     Examples:
@@ -46,7 +47,7 @@ def focal_map(logits: Tensor, gamma: float | Tensor) -> Tensor:
 
 
 def focal_scores(logits: Tensor, gamma: float | Tensor) -> Tensor:
-    """Return log h(q) (…, K), the unnormalised logits of the map, in float32 or float64.
+    """Return log h(q) (…, K), the unnormalised log-probabilities of the map, in float32 or float64.
 
     ``gamma`` broadcasts against ``logits``, and its range is not checked.
     """
@@ -55,7 +56,7 @@ def focal_scores(logits: Tensor, gamma: float | Tensor) -> Tensor:
 
 
 def focal_logit(s: Tensor, gamma: float | Tensor) -> Tensor:
-    """Return the logit of the binary focal calibration map at logit ``s``: logit FC(s) = log h(σ(s)) − log h(σ(−s)).
+    """Return the logit of the binary focal calibration map at the logit ``s``, logit FC(s) = log h(σ(s)) − log h(σ(−s)).
 
     Args:
         s: Logits of any shape.
@@ -80,21 +81,21 @@ def focal_logit(s: Tensor, gamma: float | Tensor) -> Tensor:
 
 
 def _check_gamma(gamma: float | Tensor) -> None:
-    """Raise ``RangeError`` if a value is ≤ −1, where 1 + γ u(q) changes sign, and ``InputError`` if one is not finite."""
+    """Raise ``RangeError`` if a value is ≤ −1, where 1 + γ u(q) changes sign, and ``InputError`` if a value is not finite."""
     check_focal_gamma(float(gamma.detach().min()) if isinstance(gamma, Tensor) else gamma)
 
 
 def gamma_from_threshold(p0: float) -> float:
-    """Return the γ > 0 at which focal loss and cross-entropy have equal gradients at p_y = p₀: (1 − p₀)^γ (1 + γ u(p₀)) = 1.
+    """Return the γ > 0 for which focal loss and cross-entropy have equal gradients at p_y = p₀.
 
-    Focal loss with this γ has a larger gradient than cross-entropy for p_y < p₀ and a smaller one for p_y > p₀. FLSD-53
-    rounds γ(0.2) = 4.85 to 5 and γ(0.25) = 3.07 to 3.
+    This γ solves (1 − p₀)^γ (1 + γ u(p₀)) = 1. Focal loss with this γ has a larger gradient than cross-entropy for p_y < p₀ and a
+    smaller one for p_y > p₀. FLSD-53 rounds γ(0.2) = 4.85 to 5 and γ(0.25) = 3.07 to 3.
 
     Args:
-        p0: Probability in (0, 1/2); for p_y ≥ 1/2 focal loss has the smaller gradient for every γ > 0.
+        p0: Probability in (0, 1/2). For p_y ≥ 1/2, focal loss has the smaller gradient for every γ > 0.
 
     Returns:
-        γ.
+        The exponent γ.
 
     Raises:
         InputError: If ``p0`` lies outside (0, 1/2).
@@ -112,7 +113,7 @@ def gamma_from_threshold(p0: float) -> float:
     fall, rise = math.log1p(-p0), -p0 * math.log(p0) / (1 - p0)
 
     def excess(gamma: float) -> float:
-        # −log of the ratio of the gradients: convex in γ, 0 at γ = 0, and increasing beyond its minimum ``lowest``
+        # −log of the ratio of the gradients, which is convex in γ, 0 at γ = 0, and increasing beyond its minimum ``lowest``
         return -gamma * fall - math.log1p(gamma * rise)
 
     lowest = -1 / fall - 1 / rise

@@ -1,6 +1,6 @@
-"""The minimiser of a score's expected loss, also for scores without a calibration map, and whether it is unique.
+"""The minimiser of a score's expected loss, which is found even if the score has no calibration map, and its uniqueness.
 
-If φ is not convex everywhere, a search in one variable finds all stationary points of a row, and the lowest is returned.
+If φ is not convex everywhere, a search in one variable finds all stationary points for a row, and the lowest one is returned.
 """
 
 import math
@@ -18,22 +18,22 @@ from calibrant.scores import TrueClassScore
 from calibrant.theory.calibration_map import inverse_calibration_map
 from calibrant.theory.validity import validity
 
-_LOWEST = -690.0  # e^−690 stands for 0: its inverse is still a float64
-_FINE = torch.arange(_LOWEST, 40.0, 1 / 64, dtype=torch.float64)  # logits of the table of φ′ on the convex branch
+_LOWEST = -690.0  # e^−690 stands for 0, because its inverse is still a float64 number
+_FINE = torch.arange(_LOWEST, 40.0, 1 / 64, dtype=torch.float64)  # logits in the table of φ′ on the convex branch
 _SCAN = torch.arange(-40.0, 40.0, 1 / 32, dtype=torch.float64)  # logits of the special class
-_TOP_CHECKED = 14.0  # logit up to which rises of φ′ are more than rounding
-_ROUNDING = 1e-13  # a smaller relative change of φ′ from one logit to the next is rounding
+_TOP_CHECKED = 14.0  # logit up to which an increase of φ′ is more than rounding error
+_ROUNDING = 1e-13  # a smaller relative change of φ′ between neighbouring logits is rounding error
 _SAME_RISK = 1e-10  # risks that differ by less, relative to 1 + |risk|, count as equal
-_DISTINCT = 1e-6  # in probability: candidates that differ by more are two minima
-_MAX_STEPS = 50  # of Newton's method
+_DISTINCT = 1e-6  # candidates whose probabilities differ by more are distinct minima
+_MAX_STEPS = 50  # largest number of Newton steps
 
 
 class Minimum(NamedTuple):
     """A global minimiser for each row, and whether it is unique.
 
     Attributes:
-        log_probs: (N, K) natural logarithms of q.
-        unique: (N,) bool: whether no other point has the same risk.
+        log_probs: Natural logarithms of q (N, K).
+        unique: Whether no other point has the same risk (N,), bool.
 
     Examples:
         >>> from calibrant.scores import FocalScore
@@ -46,22 +46,23 @@ class Minimum(NamedTuple):
 
 
 def minimiser(score: TrueClassScore, log_probs: Tensor) -> Minimum:
-    """Return q that minimises Σ_j η_j φ(q_j) over the simplex, η = exp(log_probs): the optimum of training with loss φ.
+    """Return the q that minimises Σ_j η_j φ(q_j) over the simplex, the optimum of training with the loss φ.
 
-    If φ satisfies the conditions of ``validity``, q is the inverse calibration map, and unique. Otherwise at most one class
-    can lie where φ is concave (with two, moving probability between them would lower the risk). A search over that class's
-    logit finds all such stationary points, Newton steps refine them, and the one with the lowest risk is returned.
+    Here η = exp(log_probs). If φ satisfies the conditions of ``validity``, q is the inverse calibration map and unique.
+    Otherwise, at most one class can lie where φ is concave (with two such classes, moving probability between them would
+    decrease the risk). A search over the logit of this class finds all such stationary points, Newton steps refine them, and
+    the point with the lowest risk is returned.
 
     Args:
-        score: φ; if it is not convex everywhere, it must be convex up to some p and concave from there on.
-        log_probs: (N, K) natural logarithms of η.
+        score: The score φ. If it is not convex everywhere, it must be convex up to some p and concave from there on.
+        log_probs: Natural logarithms of η (N, K).
 
     Returns:
-        ``Minimum(log_probs, unique)``. Minima whose risks differ by less than 1e-10 · (1 + |risk|) count as equal.
+        The minimisers and whether each is unique. Minima whose risks differ by less than 1e-10 · (1 + |risk|) count as equal.
 
     Raises:
-        InputError: If rows do not exponentiate to a sum of 1.
-        RangeError: If φ becomes convex again after a concave part, or increases somewhere while some η_j is 0.
+        InputError: If the exponentials in a row do not sum to 1.
+        RangeError: If φ becomes convex again after a concave part, or if φ increases somewhere and some η_j is 0.
 
     Examples:
         >>> from calibrant.scores import InverseFocalScore
@@ -90,11 +91,11 @@ class _RowSearch:
     """The search for the global minimum of one row.
 
     Args:
-        score: φ.
+        score: The score φ.
         decreasing: Whether φ decreases. If so, the special class (the one that may lie where φ is concave) is the most
             probable one.
-        logits: (S,) logits of probabilities at which φ is convex.
-        table: (S,) asinh(−φ′) at these logits, decreasing. asinh keeps the sign, and is finite over 600 decades of φ′.
+        logits: The logits of probabilities at which φ is convex (S,).
+        table: asinh(−φ′) at these logits (S,), decreasing. asinh keeps the sign and stays finite over 600 decades of φ′.
     """
 
     score: TrueClassScore
@@ -114,17 +115,17 @@ class _RowSearch:
                 f"{score}, convex again above p = {torch.sigmoid(_FINE[end]):.3g}",
                 "minimise its expected loss directly",
             )
-        size = end + 1 if bool(falls[:end].any()) else 1  # the slope of a linear φ has one value only
+        size = end + 1 if bool(falls[:end].any()) else 1  # the slope of a linear φ has only one value
         return cls(score, decreasing, _FINE[:size].numpy(), table[:size].numpy())
 
     def minimum(self, log_eta: Tensor) -> tuple[Tensor, bool]:
-        """Return the log q (K,) of lowest risk for ``log_eta`` (K,), and whether it is the only one."""
+        """Return the log q (K,) with the lowest risk for ``log_eta`` (K,), and whether it is unique."""
         kept = torch.isfinite(log_eta)
         if not self.decreasing and not bool(kept.all()):
             raise RangeError(
-                f"η_j > 0 for every class, since {self.score} increases somewhere",
+                f"η_j > 0 for every class, because {self.score} increases somewhere",
                 "η_j = 0",
-                "a class that never occurs would take probability at no cost, so leave it out",
+                "leave this class out, because a class that never occurs would take probability at no cost",
             )
         result = torch.full_like(log_eta, -math.inf)
         log_eta = log_normalise(log_eta[kept])
@@ -136,7 +137,7 @@ class _RowSearch:
         q = best.exp()
         tied = (risks <= lowest + _SAME_RISK * (1 + abs(lowest))).nonzero()[:, 0].tolist()
         others = any(float((candidates[i].exp() - q).abs().max()) > _DISTINCT for i in tied)
-        # where η_i = η_j but q_i ≠ q_j, exchanging the two classes gives another minimum of the same risk
+        # if η_i = η_j but q_i ≠ q_j, exchanging the two classes gives another minimum with the same risk
         same_eta = (log_eta[:, None] - log_eta).abs() < 1e-12
         swapped = bool((same_eta & ((q[:, None] - q).abs() > _DISTINCT)).any())
         result[kept] = torch.where(best > _LOWEST + 1, best, -math.inf)
@@ -146,20 +147,20 @@ class _RowSearch:
         """Return the vertex of ``special`` and the stationary points whose other classes all lie on the convex branch."""
         vertex = torch.full_like(log_eta, -math.inf)
         vertex[special] = 0.0
-        # at each logit of the special class the others follow from η_j φ′(q_j) = η_special φ′(q_special)
+        # at each logit of the special class, the others follow from η_j φ′(q_j) = η_special φ′(q_special)
         sign, log_size = _slope(self.score, _SCAN)
         target = _with_sign(sign[:, None], log_size[:, None] + log_eta[special] - log_eta).numpy()
         s = np.interp(-target, -self.table, self.logits)  # the table decreases; outside it, the nearest end is used
         log_q = F.logsigmoid(torch.from_numpy(s))
         log_q[:, special] = -math.inf
-        # log(1 − q_special) − log Σ_others q_j: 0 where q is on the simplex
+        # log(1 − q_special) − log Σ_others q_j is 0 where q lies on the simplex
         gap = F.logsigmoid(-_SCAN) - torch.logsumexp(log_q, dim=1)
         log_q[:, special] = F.logsigmoid(_SCAN)
         changes = (torch.sign(gap[:-1]) * torch.sign(gap[1:]) <= 0).nonzero()[:, 0]
         return [vertex, *(self._refine(log_eta, start) for start in log_q[changes])]
 
     def _refine(self, log_eta: Tensor, log_q: Tensor) -> Tensor:
-        """Return ``log_q`` after Newton steps for log|φ′(q_j)| + log η_j = const, Σ q_j = 1; classes at 0 stay there."""
+        """Return ``log_q`` after Newton steps for log|φ′(q_j)| + log η_j = const with Σ q_j = 1; classes with q = 0 stay at 0."""
         log_q = log_normalise(log_q)
         free = log_q > _LOWEST + 1
         # Newton's method for log h(q_j) = t + log η_j with h = 1/|φ′|. With e_j = d log h / d log q and r_j = log η_j − log h(q_j),
@@ -172,7 +173,7 @@ class _RowSearch:
             r = log_eta - log_h.detach()
             weight = torch.where(free, torch.exp(log_q) / e, 0.0)
             step = torch.where(free, (r - (weight * r).sum() / weight.sum()) / e, 0.0)
-            step = step / step.abs().max().clamp_min(1.0)  # at most 1 in log q
+            step = step / step.abs().max().clamp_min(1.0)  # so that log q changes by at most 1
             log_q = log_normalise(log_q + step)
             if float(step.abs().max()) < 1e-14:
                 break

@@ -1,6 +1,6 @@
-"""Temperature scalings that bound the focal calibration map (Proposition 3, corrected), and the one nearest to it.
+"""Temperature scalings that bound the focal calibration map (Proposition 3, corrected), and the scaling nearest to the map.
 
-For two classes the map is close to a temperature scaling with 1/T between γ + 1 − ½ ln(γ + 1) and γ + 1.
+For two classes, the map is close to a temperature scaling with 1/T between γ + 1 − ½ ln(γ + 1) and γ + 1.
 """
 
 import math
@@ -15,10 +15,11 @@ from calibrant._core.check import check_choice, check_number
 from calibrant.theory.focal_map import focal_logit, focal_map
 
 SLOPE_BOUND_LIMIT = 5.635379950946468  # γ at which the third derivative of logit FC at 0 changes sign
-# Half-width and step of the grid of logits per class. For 2 and 3 classes they are those of Komisarenko & Kull, except that the
-# step for 3 is 0.05 instead of 0.01, which changes no printed digit. They state none for 4; above 0.125 the line depends on it.
+# Half-width and step of the grid of logits per class. For 2 and 3 classes, the grids are those of Komisarenko & Kull, except that the
+# step for 3 classes is 0.05 instead of 0.01, which changes no printed digit. The paper states no grid for 4 classes; with steps above
+# 0.125, the fitted line depends on the step.
 _GRIDS = {2: (10.0, 0.001), 3: (5.0, 0.05), 4: (5.0, 0.125)}
-_TOLERANCE = 1e-5  # of 1/T
+_TOLERANCE = 1e-5  # tolerance in 1/T
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,8 @@ class TemperatureBounds:
     """Temperatures low ≤ high whose scalings bound the focal calibration map at every logit.
 
     Args:
-        low: The temperature that gives higher confidence than the map, 1/(γ + 1); the map approaches it at large logits.
-        high: The temperature that gives lower confidence than the map.
+        low: The temperature with a higher confidence than the map, 1/(γ + 1), which the map approaches at large logits.
+        high: The temperature with a lower confidence than the map.
 
     Examples:
         >>> TemperatureBounds(0.2, 0.2178).width
@@ -39,24 +40,24 @@ class TemperatureBounds:
 
     @property
     def width(self) -> float:
-        """Return high − low."""
+        """The difference high − low."""
         return round(self.high - self.low, 12)
 
 
 def temperature_bounds(gamma: float, *, tight: bool = False) -> TemperatureBounds:
-    """Return temperatures with σ(s/high) ≤ FC(s) ≤ σ(s/low) for s ≥ 0, FC being the focal calibration map of two classes.
+    """Return temperatures with σ(s/high) ≤ FC(s) ≤ σ(s/low) for s ≥ 0, where FC is the focal calibration map for two classes.
 
-    For s ≤ 0 the inequalities are reversed; for γ > 0 they are equalities at s = 0 only. The printed proposition divides the
-    logit by γ + 1 where it must be multiplied by it, and is false for every s > 0.
+    For s ≤ 0, the inequalities are reversed; for γ > 0, they are equalities only at s = 0. The printed proposition divides the
+    logit by γ + 1, whereas it must be multiplied by γ + 1, and is false for every s > 0.
 
     Args:
         gamma: γ ≥ 0.
-        tight: Whether ``high`` is the best possible bound, 1/κ(γ), where κ = 1 + γ − γ (2 ln 2 − 1)/(1 + γ ln 2) is the
-            map's slope d logit FC(s)/ds at s = 0. It is a bound only for γ ≤ 5.6354: for larger γ the map's logit falls
+        tight: Whether ``high`` is the best possible bound, 1/κ(γ), where κ = 1 + γ − γ (2 ln 2 − 1)/(1 + γ ln 2) is the slope
+            d logit FC(s)/ds of the map at s = 0. This is a bound only for γ ≤ 5.6354; for larger γ, the logit of the map falls
             below κ s.
 
     Returns:
-        The bounds low = 1/(γ + 1) and high = 1/(γ + 1 − ½ ln(γ + 1)), or 1/κ(γ) if ``tight``.
+        The bounds low = 1/(γ + 1) and high = 1/(γ + 1 − ½ ln(γ + 1)), or high = 1/κ(γ) if ``tight``.
 
     Raises:
         InputError: If γ < 0, or γ > 5.6354 with ``tight``.
@@ -78,7 +79,7 @@ def temperature_bounds(gamma: float, *, tight: bool = False) -> TemperatureBound
 
 
 def measured_temperature_bounds(gamma: float, *, reach: float = 20.0, step: float = 1e-3) -> TemperatureBounds:
-    """Return the tightest bounds on a grid of logits from −reach to reach: the extremes of s / logit FC(s).
+    """Return the tightest bounds on a grid of logits from −reach to reach, the extremes of s / logit FC(s).
 
     Args:
         gamma: γ > −1.
@@ -89,7 +90,7 @@ def measured_temperature_bounds(gamma: float, *, reach: float = 20.0, step: floa
         The tightest bounds.
 
     Raises:
-        InputError: If ``step`` is outside its range.
+        InputError: If ``step`` lies outside its range.
         RangeError: If γ ≤ −1.
 
     Examples:
@@ -98,7 +99,7 @@ def measured_temperature_bounds(gamma: float, *, reach: float = 20.0, step: floa
         (0.2033, 0.2178)
 
     References:
-        Komisarenko & Kull 2024, Figure 3, which gives 0.206 for low at γ = 4; this is the value for a reach of about 11.
+        Komisarenko & Kull 2024, Figure 3, which gives low = 0.206 at γ = 4, the value for a reach of about 11.
     """
     check_number(step, name="step", low=0, high=reach, open_low=True)
     s = torch.arange(step, reach + step / 2, step, dtype=torch.float64)
@@ -112,9 +113,9 @@ class TemperatureFit:
 
     Args:
         classes: The number of classes K.
-        gammas: (G,) values of γ, increasing.
-        inverse_temperatures: (G,) the 1/T of each γ.
-        errors: (G,) the largest difference between a probability of the map and of the scaling by that T.
+        gammas: Values of γ (G,), increasing.
+        inverse_temperatures: The 1/T for each γ (G,).
+        errors: The largest difference between the probabilities of the map and of the temperature scaling, for each γ (G,).
 
     Examples:
         >>> TemperatureFit(2, (0.0, 1.0), (1.0, 1.8), (0.0, 0.001)).line()
@@ -127,7 +128,7 @@ class TemperatureFit:
     errors: tuple[float, ...]
 
     def line(self) -> tuple[float, float]:
-        """Return slope and intercept of the least-squares line of 1/T on γ."""
+        """Return the slope and intercept of the least-squares line of 1/T on γ."""
         slope, intercept = np.polyfit(self.gammas, self.inverse_temperatures, 1)
         return round(float(slope), 12), round(float(intercept), 12)
 
@@ -135,18 +136,20 @@ class TemperatureFit:
 def fit_temperatures(classes: int, gammas: Sequence[float]) -> TemperatureFit:
     """Return, for each γ, the temperature scaling whose largest difference from the focal calibration map is smallest.
 
+    With four classes, the fit takes about half a second per γ on one core; with fewer classes, it takes a tenth of that.
+
     Args:
-        classes: 2, 3 or 4. The differences are taken on the grids of Komisarenko & Kull: [−20, 20] in steps of 0.001 for
-            the difference of two classes' logits, [−5, 5]³ in steps of 0.05, [−5, 5]⁴ in steps of 0.125. Both maps ignore
-            shifts and the order of classes, so only logits 0 = z₁ ≥ z₂ ≥ … are visited: 20,301 rows for three classes,
-            91,881 for four.
+        classes: 2, 3 or 4. The differences are computed on the grids of Komisarenko & Kull: [−20, 20] in steps of 0.001 for
+            the difference between the logits of two classes, [−5, 5]³ in steps of 0.05, and [−5, 5]⁴ in steps of 0.125. Shifts
+            and the order of the classes have no effect on the differences, so only logits 0 = z₁ ≥ z₂ ≥ … are visited: 20,301
+            rows for three classes, and 91,881 for four.
         gammas: Values of γ > −1; at least two for a line.
 
     Returns:
-        The fit, which takes about half a second per γ on one core for four classes, and a tenth of that for fewer.
+        The fit.
 
     Raises:
-        InputError: If ``classes`` is another number.
+        InputError: If ``classes`` is not 2, 3 or 4.
         RangeError: If γ ≤ −1.
 
     Examples:
@@ -163,7 +166,7 @@ def fit_temperatures(classes: int, gammas: Sequence[float]) -> TemperatureFit:
 
 
 def nearest_temperature(classes: int, gamma: float) -> float:
-    """Return the temperature whose scaling is nearest to the focal calibration map, as ``fit_temperatures`` defines it.
+    """Return the temperature whose scaling is nearest to the focal calibration map, as defined by ``fit_temperatures``.
 
     Args:
         classes: 2, 3 or 4.
@@ -173,7 +176,7 @@ def nearest_temperature(classes: int, gamma: float) -> float:
         The temperature T > 0.
 
     Raises:
-        InputError: If ``classes`` is another number.
+        InputError: If ``classes`` is not 2, 3 or 4.
         RangeError: If γ ≤ −1.
 
     Examples:
@@ -184,7 +187,7 @@ def nearest_temperature(classes: int, gamma: float) -> float:
 
 
 def _logits_on_grid(classes: int) -> Tensor:
-    """Return the logits (N, K) with 0 = z₁ ≥ z₂ ≥ … ≥ −2·half-width on the grid of ``classes``."""
+    """Return the logits (N, K) with 0 = z₁ ≥ z₂ ≥ … ≥ −2·half-width on the grid for this number of classes."""
     half, step = _GRIDS[check_choice(classes, name="classes", choices=_GRIDS)]
     levels = -torch.arange(0, 2 * half + step / 2, step, dtype=torch.float64)
     rows = torch.combinations(torch.arange(len(levels)), classes - 1, with_replacement=True)
@@ -192,7 +195,7 @@ def _logits_on_grid(classes: int) -> Tensor:
 
 
 def _nearest(log_q: Tensor, gamma: float) -> tuple[float, float]:
-    """Return 1/T and the largest difference over the rows (N, K), which is unimodal in 1/T."""
+    """Return the best 1/T and the largest difference over the rows (N, K); this difference is unimodal in 1/T."""
     from scipy.optimize import minimize_scalar
 
     target = torch.exp(focal_map(log_q, gamma))
@@ -200,7 +203,7 @@ def _nearest(log_q: Tensor, gamma: float) -> tuple[float, float]:
     def error(a: float) -> float:
         return float((torch.softmax(a * log_q, dim=1) - target).abs().max())
 
-    # for γ < 0 the map's slope at small logits is above γ + 1: as γ falls to −1 the best 1/T tends to 1.2, not to 0
+    # for γ < 0, the slope of the map at small logits is above γ + 1: as γ → −1, the best 1/T tends to 1.2, and not to 0
     ends = 0.25 * (gamma + 1), max(1.05 * (gamma + 1), 1.5)
     found = minimize_scalar(error, bounds=ends, method="bounded", options={"xatol": _TOLERANCE})
     return float(found.x), float(found.fun)
