@@ -88,7 +88,7 @@ class BinnedMetric(SumMetric[BinTable | KeptRows]):
         if not isinstance(self.binning, EqualMass):
             return self.table(rows)
         if self.by_class:
-            raise InputError("equal-width bins to merge", f"{self.binning}", "call the metric on all rows")
+            raise InputError("equal-width bins to merge", f"{self.binning}", "call the metric on all rows at once")
         return KeptRows.of(rows)
 
     def table_of(self, state: BinTable | KeptRows) -> BinTable:

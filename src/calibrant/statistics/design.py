@@ -158,4 +158,4 @@ def require_ungrouped(groups: Any, *, what: object) -> None:
     """
     if groups is not None:
         expected = f"independent rows for the uncertainty of {shown(what, most=200)}"
-        raise NoIntervalError(expected, "groups, for which no valid method is known", "use ECE()")
+        raise NoIntervalError(expected, "groups, for which no valid method is known", "use ECE(), which has one")

@@ -152,7 +152,7 @@ def bootstrap(metric: Any, predictions: Data, *, draws: int = 1000, seed: int = 
     data = _checked(metric, predictions, level=level, draws=draws)
     if not hasattr(metric, "rows"):
         got = f"{shown(metric, most=200)}, for which no interval with the nominal coverage is known"
-        raise NoIntervalError("a metric that is a mean over rows", got, "use interval")
+        raise NoIntervalError("a metric that is a mean over rows", got, "use statistics.interval")
     rows = metric.rows(data).cpu().double().numpy()
     require_finite(rows.sum(), metric)
     check_enough_errors(decided_of(data), what=metric, weighted=data.weights is not None)

@@ -165,7 +165,7 @@ def paired_square_test(
     """
     require_groups(groups, what="squared gaps", least=FEWEST_GROUPS)
     if len(a[0]) < 2:
-        raise NoIntervalError("at least two rows to compare on", "one", "compare on more")
+        raise NoIntervalError("at least two rows to compare on", "one", "compare on more rows")
     gap, covariance, half = _gaps_of(a, b, Design.of(a[1], groups=groups, weight=weight))
     own, sign = np.diag(covariance), np.repeat([-1.0, 1.0], [half, len(gap) - half])
 
