@@ -37,6 +37,7 @@ def test_the_exit_code_is_the_verdict(limits: str, code: int, verdict: str, good
         ("", "check needs at least one limit"),
         ("--max ece", "--max 'ece' is not METRIC=NUMBER; write for example --max ece=0.03"),
         ("--max ece=nan", "is not METRIC=NUMBER"),
+        ("--max ece=.03 --max ece=.05", "--max gives ece two limits, 0.03 and 0.05; leave one out"),
         ("--max ece=3", "0.03"),
         ("--max nll=.4", "nll"),
         ("--no-worse nll=.1", "no_worse and baseline, the predictions of the previous model, need each other"),

@@ -28,6 +28,8 @@ def _limits(_: object, parameter: click.Parameter, texts: Sequence[str]) -> dict
         option = parameter.opts[0]
         if not name or not math.isfinite(limit):
             raise InputError(f"{option} {text!r} is not METRIC=NUMBER; write for example {option} ece=0.03")
+        if name in limits:
+            raise InputError(f"{option} gives {name} two limits, {limits[name]:g} and {limit:g}; leave one out")
         limits[name] = limit
     return limits
 
