@@ -165,7 +165,7 @@ def panel(
         predictions: Labelled predictions, or top-label pairs.
         metrics: The metrics to compute; None is ``default_metrics(predictions)``.
         uncertainty: Whether to compute intervals and limits; False is faster.
-        draws: Number of simulated label sets for the limit, ≥ 2.
+        draws: Number of simulated label sets for the limit, ≥ 1.
         seed: Seed of the simulation; the same seed gives the same numbers.
         level: Coverage of the intervals, in (0, 1). A fraction (1 − level) / 2 of calibrated models exceed the limit.
 

@@ -50,12 +50,12 @@ class Subgroup:
         low: Lower end of the gap's interval, for this group only.
         high: Upper end of this interval.
         all_low: Lower end of an interval that is valid for all groups at once (Bonferroni).
-        all_high: Upper end of this interval; NaN for labels.
+        all_high: Upper end of this interval.
         ece: Calibration error within the group, in 15 bins of equal width.
         p: Two-sided p-value of the gap, under the hypothesis that the group is calibrated.
         p_adjusted: The p-value adjusted for the number of groups: for a calibrated model, the probability that any group is
             below 0.05 is at most 5 %. It is the smaller of two p-values, one for the gap, which gets four fifths of the
-            level, and one for the bins within the group, which gets one fifth. Rows in clusters have no test of the bins.
+            level, and one for the bins within the group, which gets one fifth.
         evidence: Which of the two p-values is smaller: "gap", or "shape" if bins are off although the mean may be correct.
     """
 
@@ -172,7 +172,7 @@ def subgroups(
         depth: Largest number of columns that are combined to form groups, ≥ 1.
         minimum: Smallest number of rows of a group, ≥ 1. Groups with fewer rows, fewer than 5 expected events, or an
             effective number of clusters below ten are left out.
-        bins: Number of quantile bins of a column of numbers, ≥ 1.
+        bins: Number of quantile bins of a column of numbers, ≥ 2.
         level: Coverage of the intervals, in (0, 1).
 
     Returns:

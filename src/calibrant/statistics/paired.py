@@ -49,7 +49,7 @@ class PairedTest:
     """A difference between two models on the same rows.
 
     Args:
-        difference: Mean of a − b.
+        difference: Mean of b − a.
         low: Lower end of its interval; NaN if there is none.
         high: Upper end of its interval; NaN if there is none.
         p_value: Two-sided p-value of the hypothesis that the difference is 0.
@@ -78,7 +78,7 @@ def paired_test(
     max(0, 1 − 4 Σ c⁶ / (Σ c³)²), and the more cautious result is returned for each end and for the p-value.
 
     Args:
-        differences: (N,) a − b in every row, finite.
+        differences: (N,) b − a in every row, finite.
         groups: (N,) cluster of each row, or None. Clusters are the independent units.
         level: Coverage of the interval, in (0, 1).
         weight: (N,) float64 weights > 0, or None.
