@@ -73,7 +73,9 @@ def test_several_labels(home: Path, run: Run) -> None:
     assert found["fitted"]["type"] == "MultiLabelCalibrator"
     run("evaluate m.npz -c m.safetensors", code=2, says="is for several labels per row; add --multilabel")
     run("evaluate m.npz", code=2, says="--multilabel")
-    run("fit m.npz --multilabel -m HistogramBinning -o o.safetensors", code=2, says="event's probability")
+    run(
+        "fit m.npz --multilabel -m HistogramBinning -o o.safetensors", code=2, says="two classes that needs only logits"
+    )
     np.savez("one.npz", logits=some_logits(rows=60)[0], labels=some_logits(rows=60)[1])
     run("evaluate one.npz --multilabel", code=2, says="without --multilabel")
 
