@@ -186,6 +186,11 @@ def test_two_models_are_matched_by_a_column_or_in_order(table: Path, run: Run) -
     said = "has other rows than scores.csv, or another order"
     run(f"compare scores.csv shuffled.csv {TOLD}", code=2, says=said)
     assert run(f"compare scores.csv shuffled.csv {TOLD} --on id --json")["rows"] == in_order["rows"]
+    for id in ("1", "01"):  # other rows than 001
+        Path("short.csv").write_text(TABLE.replace("\n001,", f"\n{id},"))
+        run(f"compare scores.csv short.csv {TOLD} --on id", code=2, says="lacks the row whose id is '001'")
+    Path("both.csv").write_text(TABLE + "01,0.5,0.3,0.2,cat,0,1\n1,0.5,0.3,0.2,cat,0,1\n")
+    assert run(f"compare scores.csv both.csv {TOLD} --on id").stdout
 
 
 FIGURES = json.loads((Path(__file__).parents[1] / "fixtures" / "published_figures.json").read_text())

@@ -214,6 +214,8 @@ def test_labels_in_a_file_of_their_own(write: Write, tmp_path: Path) -> None:
         assert read(path, labels=labels).labels.tolist() == [1, 0], labels
     shuffled = write("id,truth\nx2,a\nx9,a\nx1,b\n", "other.csv")
     assert read(path, labels=shuffled, label="truth", on="id").labels.tolist() == [1, 0]
+    padded = write("id,label\n1,b\n01,a\n", "padded.csv")  # two different ids
+    assert read(write("id,p_a,p_b\n01,.4,.6\n1,.3,.7\n"), labels=padded, on="id").labels.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(

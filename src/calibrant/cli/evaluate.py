@@ -309,7 +309,7 @@ def _rows_in_common(
 
     from calibrant.data.io import CALIBRATED, find_rows, refuse_other_rows
 
-    contents = [reading.contents(one, *([on] if on else [])) for one in sources]
+    contents = [reading.contents(one, key=on) for one in sources]
     first, second = (one.splits[one.find(split)] for one in contents)
     if on is not None:
         keys = [np.asarray((data.features or {})[on]) for data in (first, second)]

@@ -150,13 +150,14 @@ class Reading(Mapped):
             raise InputError(f"{found[0].shown} and --example are two inputs; leave one out")
         return found[0]
 
-    def contents(self, source: Source, *features: str, fitted: Sequence[Any] = ()) -> Contents:
+    def contents(self, source: Source, *features: str, fitted: Sequence[Any] = (), key: str | None = None) -> Contents:
         """Return the labelled rows of every split of a file, and print notes on how they were read on stderr.
 
         Args:
             source: The file.
             features: Further columns to read.
             fitted: Calibrators that will be applied to the rows (None is skipped); the columns that they use are read.
+            key: A further column, which is read as text.
         """
         from calibrant.data.io import read_contents
 
@@ -165,8 +166,9 @@ class Reading(Mapped):
                 from calibrant.calibrators.groups import feature_names  # not before, because it imports all calibrators
 
                 features += tuple(feature_names(calibrator))
+        features += () if key is None else (key,)
         with working(f"reading {source.shown}"):
-            mapped = replace(self, features=() if self.multilabel else tuple(dict.fromkeys(features)))
+            mapped = replace(self, features=() if self.multilabel else tuple(dict.fromkeys(features)), key=key)
             found = read_contents(source.path, mapped, labelled=True)
         for note in found.notes:
             say("note", f"{source.shown}: {note}")

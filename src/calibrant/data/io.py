@@ -268,7 +268,7 @@ def _read_part(part: Part, mapped: Mapped, labelled: bool | None, found: Content
     said = {role: getattr(mapped, role, None) or role * (role in table.places) for role in roles}
     features = {name: FEATURE + name if FEATURE + name in table.places else name for name in mapped.features}
     features |= {name.removeprefix(FEATURE): name for name in table.names if name.startswith(FEATURE)}
-    wanted: dict[str, Kind] = dict.fromkeys(features.values(), "any")
+    wanted: dict[str, Kind] = {column: "text" if name == mapped.key else "any" for name, column in features.items()}
     wanted |= {**dict.fromkeys(part.columns, "number"), **dict.fromkeys(labels, "number" if several else "text")}
     wanted |= {name: OTHERS[role] for role, name in said.items() if name}
     part.needed, held = list(wanted), table.read(wanted)
@@ -282,7 +282,10 @@ def _read_part(part: Part, mapped: Mapped, labelled: bool | None, found: Content
     elif labels:
         given = np.stack([held[name] for name in labels], axis=1) if len(labels) > 1 else held[labels[0]]
     columns: dict[str, Any] = {role: held[said[role]] for role in ("weights", "groups") if said.get(role)}
-    columns["features"] = {name: held[column] for name, column in features.items()} or None
+    read_as = {name: held[column] for name, column in features.items()}
+    columns["features"] = {
+        name: one.array() if isinstance(one, Texts) else one for name, one in read_as.items()
+    } or None
     if scores.ndim > 2:  # positions of one image or sequence are not independent
         columns.setdefault("groups", np.arange(len(scores)))
     names = mapped.class_names or table.class_names

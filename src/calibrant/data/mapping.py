@@ -10,7 +10,7 @@ from calibrant.errors import InputError
 
 @dataclass(frozen=True)
 class Mapped:
-    """The arguments of ``calibrant.read``, except for the split."""
+    """The arguments of ``calibrant.read``, except for the split, and ``key``: the feature that is read as text."""
 
     columns: str | Sequence[str] | None = None
     label: str | None = None
@@ -22,6 +22,7 @@ class Mapped:
     class_names: Sequence[str] | None = None
     features: Sequence[str] = ()
     multilabel: bool = False
+    key: str | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in (None, "logits", "probs"):
