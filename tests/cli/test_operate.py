@@ -40,11 +40,8 @@ def test_the_exit_code_is_the_verdict(limits: str, code: int, verdict: str, good
         ("--max ece=.03 --max ece=.05", "--max gives ece two limits, 0.03 and 0.05; leave one out"),
         ("--max ece=3", "0.03"),
         ("--max nll=.4", "nll"),
-        ("--no-worse nll=.1", "no_worse and baseline, the predictions of the previous model, need each other"),
-        (
-            "--max ece=.1 --baseline good.npz",
-            "no_worse and baseline, the predictions of the previous model, need each other",
-        ),
+        ("--no-worse nll=.1", "predictions (`baseline=`, or `--baseline` on the command line)"),
+        ("--max ece=.1 --baseline good.npz", "a baseline needs a limit on how much worse a metric may be"),
         ("--max worst-group-ece=.1 --by region", "has no column 'region'. Columns:"),
         ("-c c.safetensors --split val --max ece=.2", "expected data that were not used for fitting"),
     ],

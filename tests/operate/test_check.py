@@ -114,15 +114,24 @@ def test_a_baseline_holds_the_same_rows() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "needs at least one limit"),
+        ({}, "such as a maximum of 0.03 for ece (`maximum=`, or `--max` on the command line)"),
         (
             {"maximum": {"nll": 0.3}},
-            "'nll' cannot have a maximum limit; choose one of error, brier, ece, event-ece, also",
+            "'nll' cannot have a maximum; give a limit against a baseline instead (`no_worse=`, or `--no-worse`",
         ),
-        ({"maximum": {"accuracy": 0.3}}, "'accuracy' cannot have a maximum limit"),
+        (
+            {"maximum": {"accuracy": 0.3}},
+            "a maximum; give a minimum instead (`minimum=`, or `--min` on the command line)",
+        ),
+        ({"minimum": {"ece": 0.03}}, "'ece' cannot have a minimum; give a maximum instead (`maximum=`, or `--max`"),
+        (
+            {"maximum": {"f1": 0.3}},
+            "'f1' cannot have a maximum; choose one of error, brier, ece, event-ece, also after",
+        ),
         ({"no_worse": {"f1": 0.3}}, "choose one of accuracy, error, brier, ece, event-ece, nll"),
         ({"maximum": {"ece": 1.3}}, "the limit of ece must lie in [0, 1], not 1.3; 1.3 % is 0.013"),
-        ({"maximum": {"worst-group-ece": 0.1}}, "the worst group and the columns that define groups"),
+        ({"maximum": {"worst-group-ece": 0.1}}, "needs the columns that define groups (`features=`, or `--by`"),
+        ({"maximum": {"ece": 0.1}, "features": {"site": ["a"] * 100}}, "the columns that define groups need a limit"),
     ],
 )
 def test_what_cannot_be_checked_is_one_sentence(arguments: dict[str, object], message: str) -> None:

@@ -33,6 +33,14 @@ Floats = NDArray[np.float64]
 
 SMALLER = ("error", "brier", "ece", "event-ece")  # metrics for which smaller is better
 LIMITED = {"maximum": SMALLER, "minimum": ("accuracy",), "no_worse": ("accuracy", *SMALLER, "nll")}
+_KINDS = {"maximum": "a maximum", "minimum": "a minimum", "no_worse": "a limit against a baseline"}
+_OPTIONS = {
+    "maximum": "--max",
+    "minimum": "--min",
+    "no_worse": "--no-worse",
+    "baseline": "--baseline",
+    "features": "--by",
+}
 WORST = "worst-group-"
 DIRECTION = 0.025  # error probability of each limit in each direction
 TOGETHER = 0.05  # probability that any of the limits is decided wrongly
@@ -128,14 +136,16 @@ def check(
     for kind, metric, limit in limits:
         _check_limit(kind, metric, limit)
     if not limits:
-        raise InputError("check needs at least one limit, such as a maximum of ece=0.03")
-    if bool(no_worse) != (baseline is not None):
-        raise InputError("no_worse and baseline, the predictions of the previous model, need each other; pass both")
-    if any(metric.startswith(WORST) for _, metric, _ in limits) != bool(len(features)):
-        raise InputError(
-            "a limit on the worst group and the columns that define groups need each other; pass both, such as "
-            "worst-group-ece=0.1 and region"
-        )
+        raise InputError(f"check needs at least one limit, such as a maximum of 0.03 for ece ({_argument('maximum')})")
+    if no_worse and baseline is None:
+        raise InputError(f"a limit against a baseline needs the previous model's predictions ({_argument('baseline')})")
+    if baseline is not None and not no_worse:
+        raise InputError(f"a baseline needs a limit on how much worse a metric may be ({_argument('no_worse')})")
+    of_worst = any(metric.startswith(WORST) for _, metric, _ in limits)
+    if of_worst and not len(features):
+        raise InputError(f"a limit on the worst group needs the columns that define groups ({_argument('features')})")
+    if len(features) and not of_worst:
+        raise InputError("the columns that define groups need a limit on the worst group, such as worst-group-ece=0.1")
     before = None if baseline is None else _same_rows(require_window(baseline, what="check"), rows)
     # Bonferroni correction for more than two lines
     alpha = min(DIRECTION, TOGETHER / len(limits))
@@ -302,14 +312,21 @@ def _same_rows(baseline: Data, data: Data) -> Data:
 
 
 def _check_limit(kind: str, name: str, limit: float) -> None:
-    metric = name if kind == "no_worse" else name.removeprefix(WORST)
+    metric_in = {one: name if one == "no_worse" else name.removeprefix(WORST) for one in LIMITED}
+    metric = metric_in[kind]
     if metric not in LIMITED[kind]:
         known = f"{', '.join(LIMITED[kind])}{f', also after {WORST}' if kind != 'no_worse' else ''}"
-        raise InputError(f"{name!r} cannot have a {kind} limit; choose one of {known}")
+        other = next((one for one, metrics in LIMITED.items() if metric_in[one] in metrics), None)
+        remedy = f"give {_KINDS[other]} instead ({_argument(other)})" if other else f"choose one of {known}"
+        raise InputError(f"{name!r} cannot have {_KINDS[kind]}; {remedy}")
     high = 2 if metric == "brier" else 1
     if not 0 <= limit <= high:
         percent = f"; {limit:g} % is {limit / 100:g}" if high < limit <= 100 and metric != "nll" else ""
         raise InputError(f"the limit of {name} must lie in [0, {high}], not {limit:g}{percent}")
+
+
+def _argument(name: str) -> str:
+    return f"`{name}=`, or `{_OPTIONS[name]}` on the command line"
 
 
 def _change(metric: str, data: Data, baseline: Data, *, alpha: float) -> Bounds:
