@@ -109,7 +109,8 @@ class BinTable:
     @property
     def gap(self) -> Tensor:
         """The mean probability minus the mean outcome of each bin, (…, B) float64; 0 for an empty bin."""
-        return ((self.sum_p - self.sum_y) / self.count).nan_to_num_()
+        # the simulated outcomes of an empty bin are 0 up to rounding, and a rounding error over 0 is infinite
+        return ((self.sum_p - self.sum_y) / self.count).nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
 
     @property
     def weight(self) -> Tensor:

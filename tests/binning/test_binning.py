@@ -1,5 +1,7 @@
 """Bins: edges, ties, dropped rows, sums that merge, and the sketch by value."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -102,3 +104,9 @@ def test_equal_mass_keeps_what_rounding_tells_apart_together() -> None:
     many = torch.rand(1_000_000, generator=generator, dtype=torch.float64)
     alike = torch.full_like(many, 0.1)
     assert torch.equal(EqualMass(16).assign(many, weight=alike), EqualMass(16).assign(many))
+
+
+def test_rounding_in_an_empty_bin_is_no_gap() -> None:
+    table = EqualWidth(2).table(torch.tensor([0.9, 0.8]).double(), torch.tensor([1.0, 1.0]).double())
+    simulated = replace(table, sum_y=torch.tensor([[1e-9, 2.0], [-1e-9, 2.0]], dtype=torch.float64))
+    assert torch.allclose(simulated.gap, torch.tensor([0.0, -0.15], dtype=torch.float64))
