@@ -105,6 +105,11 @@ def test_splits_of_a_column(run: Run, home: Path) -> None:
     run("evaluate s.csv --split train", code=2, says="s.csv has no split 'train'; name one of test, val with split")
 
 
+@pytest.mark.parametrize("line", ["evaluate", "fit -o c.safetensors", "check", "report", "compare scores.csv"])
+def test_a_split_of_a_file_without_splits_is_refused(line: str, table: Path, run: Run) -> None:
+    run(f"{line} scores.csv {TOLD} --split nope", code=2, says="error: scores.csv has no splits; leave out --split")
+
+
 def test_several_labels_are_shown_by_their_names(home: Path, run: Run) -> None:
     rng = np.random.default_rng(0)
     z = rng.normal(size=(300, 3)) * 1.5
@@ -144,6 +149,7 @@ def test_a_folder_is_streamed_with_the_intervals_of_memory(folder: Path, run: Ru
         ends, row = statistics.interval(metric, before), rows[repr(metric)]
         assert (row["value"], row["low"], row["high"]) == pytest.approx((metric(before), ends.low, ends.high), rel=1e-9)
     run("evaluate data --by site", code=2, says="--by has no effect on data, which is streamed; leave it out")
+    run("evaluate data --split nope", code=2, says="has no column 'split'; leave the split out")
     run("evaluate data --groups x", code=2, says="--groups has no effect on data, which is streamed; leave it out")
     run("evaluate data --metric CanonicalError", code=2, says="needs all rows at once, but data is streamed")
 

@@ -168,7 +168,8 @@ def test_weights_groups_features_and_splits(write: Write) -> None:
         read(path)
     with pytest.raises(InputError, match="'y' holds scores or labels, so it cannot be a feature"):
         read(path, features=["y"])
-    assert len(read(write("p_a,p_b,y\n.9,.1,a\n"), split="test")) == 1
+    with pytest.raises(InputError, match=r"scores\.csv has no splits; leave out --split"):
+        read(write("p_a,p_b,y\n.9,.1,a\n"), split="test")
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def evaluate(
     for source in sources:
         if reading.is_streamed(source):
             with working(f"measuring {source.shown}"):
-                batches = reading.batches(source, by=by)
+                batches = reading.batches(source, split=split, by=by)
                 rows += _streamed_rows(batches, metrics, fitted, name, source.shown, split or "all", draws=draws)
             continue
         contents = reading.contents(source, *by, fitted=[fitted])
@@ -310,7 +310,7 @@ def _rows_in_common(
     from calibrant.data.io import CALIBRATED, find_rows, refuse_other_rows
 
     contents = [reading.contents(one, key=on) for one in sources]
-    first, second = (one.splits[one.find(split)] for one in contents)
+    first, second = (one.splits[options.find_split(one, split)] for one in contents)
     if on is not None:
         keys = [np.asarray((data.features or {})[on]) for data in (first, second)]
         places = find_rows(*keys, on=on, name=sources[1].shown)

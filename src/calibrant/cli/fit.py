@@ -77,7 +77,7 @@ def fit(
             calibrator.fit(batches)
     else:
         contents = reading.contents(source, *([] if by == ["all"] else by))
-        split = contents.find(split)
+        split = options.find_split(contents, split)
         rows = contents.splits[split]
         if not multilabel and calibrator.needs_features and not rows.features:
             raise InputError(f"{name} needs features; name columns of {source.shown} with --features")

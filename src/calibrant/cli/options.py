@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from click import option
+from click.core import ParameterSource
 
 from calibrant.cli.terminal import say, working
 from calibrant.data.mapping import Mapped
@@ -177,7 +178,7 @@ class Reading(Mapped):
     def rows(self, source: Source, split: str, *features: str, fitted: Sequence[Any] = ()) -> Any:
         """Return the predictions of one split of a file, or all predictions if the file has no splits."""
         found = self.contents(source, *features, fitted=fitted)
-        return found.splits[found.find(split)]
+        return found.splits[find_split(found, split)]
 
     def is_streamed(self, source: Source) -> bool:
         """Return whether a file is streamed: a folder of Parquet files, or a large Parquet file."""
@@ -187,7 +188,7 @@ class Reading(Mapped):
 
         return logits_bytes(source.path) > STREAMED_BYTES
 
-    def batches(self, source: Source, **options: Any) -> Batches:
+    def batches(self, source: Source, *, split: str | None = None, **options: Any) -> Batches:
         """Return the rows of a file as a stream of batches.
 
         Raises:
@@ -199,7 +200,14 @@ class Reading(Mapped):
             if value:
                 raise InputError(f"--{name} has no effect on {source.shown}, which is streamed; leave it out")
         mapped = {name: getattr(self, name) for name in (*MAPPING, "weights")}
-        return scale.batches(source.path, **mapped)
+        return scale.batches(source.path, split=split, **mapped)
+
+
+def find_split(contents: Contents, split: str) -> str:
+    """Return the key of the split that --split names; its default value means all rows of a file without splits."""
+    context = click.get_current_context()
+    default = context.get_parameter_source("split") is ParameterSource.DEFAULT or split != context.params["split"]
+    return contents.find(None if default and list(contents.splits) == ["all"] else split)
 
 
 def choose(name: str, known: Sequence[str], *, option: str) -> str:

@@ -112,7 +112,7 @@ def _rows_to_show_and_fit(
     import numpy as np
     import torch
 
-    splits, name = contents.splits, contents.find(split)
+    splits, name = contents.splits, options.find_split(contents, split)
     rows, other = splits[name], fit_split or "val"
     if method == options.NONE:
         return rows, None

@@ -94,13 +94,15 @@ class Contents:
     notes: list[str] = field(default_factory=list)
 
     def find(self, split: str | None) -> str:
-        """Return the key of the named split, or of the only one; without splits, every name means all rows.
+        """Return the key of the named split, or of the only one.
 
         Raises:
             InputError: If there is no such split, or there are several and ``split`` is None.
         """
-        if list(self.splits) == [UNNAMED] or (split is None and len(self.splits) == 1):
+        if split is None and len(self.splits) == 1:
             return next(iter(self.splits))
+        if split not in self.splits and UNNAMED in self.splits:
+            raise InputError(f"{self.parts[0].table.name} has no splits; leave out --split")
         if split not in self.splits:
             lacking = "several splits" if split is None else f"no split {split!r}"
             known = abridged(sorted(self.splits))
