@@ -73,7 +73,7 @@ BINARY = "use from_binary_logits or from_binary_probs"
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {  # a guess, and what its sentence says to do
     "ece(p, y)": (lambda: functional.ece(P, Y), "use from_probs"),
     "reliability(z, y)": (lambda: plot.reliability(Z, Y), MAKE),
-    "FocalLoss(weight=)": (lambda: FocalLoss(2.0, weight=0.25), "one weight a class"),
+    "FocalLoss(weight=)": (lambda: FocalLoss(2.0, weight=0.25), "one finite number ≥ 0 per class"),
     "one output, FocalLoss": (lambda: FocalLoss(2.0)(ONE, YES), "a Binary… loss"),
     "scores of an event": (lambda: PlattScaling().fit(ONE[:, 0], YES.long()), BINARY),
     "from_probs of an event": (lambda: Predictions.from_probs(P[:, 0], Y % 2), BINARY),
