@@ -93,6 +93,8 @@ WRONG = {
     "evaluate good.npz --calibrator good.npz": "good.npz",
     "evaluate wide.npz --calibrator c.safetensors": "logits of shape (N, 4) as in fit",
     "evaluate good.npz --metric ece": "--metric 'ece' is unknown; did you mean ECE?",
+    "evaluate good.npz --metric ??": "must be one of ACE, AURC, Accuracy, Brier, CalibrationLoss, CanonicalError, ClasswiseECE, "
+    "DebiasedECE, ECE, Entropy, Error, KSError, MCE, NLL, RefinementLoss, SmoothECE, SplitNLL, TopLabelECE",
     "evaluate good.npz --metric ECE:bins=abc": "--metric 'ECE:bins=abc' has an unknown option or a wrong value",
     "evaluate good.npz --metric NLL:x=1": "got the argument x",
     "evaluate --example nope": "'nope' is not one of 'cifar10', 'sst', '20news'",

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
+from inspect import isabstract
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -162,7 +163,9 @@ def parse_metric(text: str) -> Metric:
     from calibrant._core.config import build
 
     name, _, rest = text.partition(":")
-    options.choose(name, [known for known in metrics.__all__ if known[0].isupper()], option="--metric")
+    classes = {known: one for known, one in vars(metrics).items() if known in metrics.__all__ and isinstance(one, type)}
+    usable = [known for known, one in classes.items() if issubclass(one, metrics.Metric) and not isabstract(one)]
+    options.choose(name, sorted(usable), option="--metric")
     table: dict[str, Any] = {"type": name}
     for key, _, value in (part.partition("=") for part in rest.split(",") if part):
         table[key.strip()] = value.strip()
