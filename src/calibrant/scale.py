@@ -146,7 +146,7 @@ class Batches(RowSource):
         if (split is None) == ("split" in schema.names):
             got = "no column 'split'" if split else "a column 'split'"
             raise InputError(
-                f"{shown(files[0])} has {got}; {'leave the split out' if split else 'name one with split'}"
+                f"{shown(files[0])} has {got}; {'leave the split out' if split else 'name one with --split or split='}"
             )
         self.grouped, reader = "groups" in schema.names, Reader(mapped, split, schema.metadata)
         self.pieces, self.count = list[Piece](), 0

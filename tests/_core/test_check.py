@@ -30,7 +30,7 @@ def test_bad_logits_get_one_sentence() -> None:
         (torch.zeros(3, 2, 4), "where class_dim=1 names the class axis"),
         (torch.tensor([[0.0, 3.0], [math.nan, 1.0]]).half(), "got NaN in row 1"),
         (torch.full((2, 2), -math.inf), "got -inf in row 0; leave at least one class finite"),
-        (torch.tensor([[0.25, 0.75], [1.0, 0.0]]), "which are probabilities; use from_probs"),
+        (torch.tensor([[0.25, 0.75], [1.0, 0.0]]), "which are probabilities; say kind probs"),
     ):
         with pytest.raises(InputError, match=text):
             check.check_logits(logits)

@@ -102,7 +102,7 @@ def test_splits_of_a_column(run: Run, home: Path) -> None:
     data = Predictions.from_logits(*some_logits(rows=80))
     save_predictions("s.csv", {"val": data[:40], "test": data[40:]})
     assert {row["split"] for row in run("evaluate s.csv --draws 0 --json")["rows"]} == {"val", "test"}
-    run("evaluate s.csv --split train", code=2, says="s.csv has no split 'train'; name one of test, val with split")
+    run("evaluate s.csv --split train", code=2, says="s.csv has no split 'train'; name one of test, val with --split")
 
 
 @pytest.mark.parametrize("line", ["evaluate", "fit -o c.safetensors", "check", "report", "compare scores.csv"])
@@ -189,8 +189,7 @@ def test_two_models_are_matched_by_a_column_or_in_order(table: Path, run: Run) -
     other.sample(fraction=1, shuffle=True, seed=1).write_csv("shuffled.csv")
     in_order = run(f"compare scores.csv b.csv {TOLD} --json")
     assert run(f"compare scores.csv b.csv {TOLD} --on id --json") == in_order
-    said = "has other rows than scores.csv, or another order"
-    run(f"compare scores.csv shuffled.csv {TOLD}", code=2, says=said)
+    run(f"compare scores.csv shuffled.csv {TOLD}", code=2, says="match rows by a column of both files, with --on")
     assert run(f"compare scores.csv shuffled.csv {TOLD} --on id --json")["rows"] == in_order["rows"]
     for id in ("1", "01"):  # other rows than 001
         Path("short.csv").write_text(TABLE.replace("\n001,", f"\n{id},"))

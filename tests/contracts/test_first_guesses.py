@@ -71,7 +71,7 @@ WORK: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {  # a guess, and
 MAKE = "create them with Predictions.from_logits(logits, labels) or from_probs(probs, labels)"
 BINARY = "use from_binary_logits or from_binary_probs"
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {  # a guess, and what its sentence says to do
-    "ece(p, y)": (lambda: functional.ece(P, Y), "use from_probs"),
+    "ece(p, y)": (lambda: functional.ece(P, Y), "from_probs in Python"),
     "reliability(z, y)": (lambda: plot.reliability(Z, Y), MAKE),
     "FocalLoss(weight=)": (lambda: FocalLoss(2.0, weight=0.25), "one finite number ≥ 0 per class"),
     "one output, FocalLoss": (lambda: FocalLoss(2.0)(ONE, YES), "a Binary… loss"),
@@ -81,7 +81,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {  # a guess, and what its s
     "calibrator(array)": (lambda: SCALING(Z.numpy()), "predict_proba takes arrays"),
     "calibrator(row)": (lambda: SCALING(Z[0]), "logits[None] for one row"),
     "fit(z, text)": (lambda: TemperatureScaling().fit(Z, TEXT), "class_names=[…]"),
-    "from_logits(p)": (lambda: Predictions.from_logits(P, Y), "use from_probs"),
+    "from_logits(p)": (lambda: Predictions.from_logits(P, Y), "from_probs in Python"),
     "one-hot labels": (lambda: Predictions.from_logits(Z, torch.eye(4, dtype=torch.int64)[Y]), "their argmax(1)"),
 }
 

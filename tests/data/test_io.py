@@ -164,7 +164,7 @@ def test_weights_groups_features_and_splits(write: Write) -> None:
     assert found.weights.tolist() == [2, 3]
     assert found.groups[0] == found.groups[1]
     assert (found.features["age"].tolist(), found.features["region"].tolist()) == ([30, 50], ["EU", "EU"])
-    with pytest.raises(InputError, match=r"has several splits; name one of test, val with split"):
+    with pytest.raises(InputError, match=r"has several splits; name one of test, val with --split"):
         read(path)
     with pytest.raises(InputError, match="'y' holds scores or labels, so it cannot be a feature"):
         read(path, features=["y"])

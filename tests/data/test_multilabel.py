@@ -63,10 +63,10 @@ def test_a_model_is_run_over_a_loader() -> None:
 
 
 REFUSED = {
-    "one class per row": (lambda: MultiLabel.from_logits(LOGITS, [0, 1, 2, 0]), "Predictions.from_logits"),
-    "softmax": (lambda: MultiLabel.from_probs(torch.softmax(LOGITS, 1), LABELS), "Predictions.from_logits or from_probs"),
-    "probs as logits": (lambda: MultiLabel.from_logits(torch.sigmoid(LOGITS), LABELS), "use from_probs"),
-    "logits as probs": (lambda: MultiLabel.from_probs(LOGITS, LABELS), "use from_logits"),
+    "one class per row": (lambda: MultiLabel.from_logits(LOGITS, [0, 1, 2, 0]), "in Python, use Predictions"),
+    "softmax": (lambda: MultiLabel.from_probs(torch.softmax(LOGITS, 1), LABELS), "leave out --multilabel"),
+    "probs as logits": (lambda: MultiLabel.from_logits(torch.sigmoid(LOGITS), LABELS), "from_probs in Python"),
+    "logits as probs": (lambda: MultiLabel.from_probs(LOGITS, LABELS), "from_logits in Python"),
     "NaN": (lambda: MultiLabel.from_logits(torch.full((2, 2), torch.nan)), "NaN in row 0, column 0"),
     "label 2": (lambda: MultiLabel.from_logits(LOGITS, LABELS + 1), "got 2 in row 0, column 0"),
     "a label missing": (lambda: made()[:1].label("owl"), "'owl' missing"),

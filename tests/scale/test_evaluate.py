@@ -112,7 +112,7 @@ def test_columns_are_read_by_their_names_and_as_they_are_said(tmp_path: Path) ->
     ("table", "options", "text"),
     [
         ({"x": [1.0]}, {}, "row group 0: cannot tell which columns are scores. Columns: x"),
-        (TEXT, {"label": "truth"}, "has a column 'split'; name one with split"),
+        (TEXT, {"label": "truth"}, "has a column 'split'; name one with --split"),
         ({"p_a": [0.5], "p_b": [0.5]}, {"split": "test"}, "has no column 'split'"),
         (TEXT, {"label": "truth", "split": "train"}, "at least one row of positive weight"),
         (TEXT | {"truth": ["cow", "dog", "cat"]}, {"label": "truth", "split": "val"}, "'cow'"),

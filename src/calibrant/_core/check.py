@@ -24,10 +24,13 @@ ROUNDING = 0.05  # larger differences up to this can still be due to rounding, s
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 MARKS = (-100, 255)  # labels that mean "no label" in PyTorch and transformers, and in image masks
 
-ADD_LABELS = "pass labels; for a file, name their column with label, or a separate file with labels"
+ADD_LABELS = "pass labels; for a file, name their column (--label or label=) or a separate file (--labels or labels=)"
 COUNTED_FROM_0 = "count classes from 0, and leave out rows to skip (ignore_index)"
-PROBS_NAMED_LOGITS = "use from_probs (for a file, kind probs); if they really are logits, pass unchecked_kind=True or subtract 1 from each"
-LOGITS_NAMED_PROBS = "use from_logits (for a file, kind logits) if these are logits"
+PROBS_NAMED_LOGITS = (
+    "say kind probs (--kind probs, or from_probs in Python); if they really are logits, subtract 1 from each, "
+    "or pass unchecked_kind=True in Python"
+)
+LOGITS_NAMED_PROBS = "say kind logits (--kind logits, or from_logits in Python) if these are logits"
 LABEL_EXCLUDED = "drop the row, or give the class of its label a finite logit (a probability above 0)"
 
 _MAX_GOT, _MAX_CHOICES = 120, 20  # largest number of characters of the value, and of choices, in a message
@@ -193,7 +196,7 @@ def check_probs(probs: Tensor) -> Tensor:
     if float(off.max()) > ROUNDED_SUM:
         row = int(off.argmax())
         remedy = (
-            "use from_logits (for a file, kind logits) if these are logits, MultiLabel (or --multilabel) "
+            f"{LOGITS_NAMED_PROBS}, use MultiLabel (or --multilabel) "
             "if several labels can be true at once, or divide each row by its sum"
         )
         raise refuse("rows of probs that sum to 1", f"{sums[row].item():.6g} in row {row}", remedy)

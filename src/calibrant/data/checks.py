@@ -61,7 +61,7 @@ def require_predictions(data: Data, *, what: object) -> Predictions:
     """
     rows = require_rows(data, what=what)
     if not isinstance(rows, Predictions):
-        remedy = "create them with Predictions.from_logits, or use a metric for pairs such as ECE()"
+        remedy = "pass the scores of all classes, or use a metric for pairs such as ECE"
         raise refuse(f"predictions over all classes for {what}", "pairs of a probability and an outcome", remedy)
     return rows
 

@@ -106,7 +106,7 @@ class Contents:
         if split not in self.splits:
             lacking = "several splits" if split is None else f"no split {split!r}"
             known = abridged(sorted(self.splits))
-            raise InputError(f"{self.parts[0].table.name} has {lacking}; name one of {known} with split")
+            raise InputError(f"{self.parts[0].table.name} has {lacking}; name one of {known} with --split or split=")
         return split
 
 
@@ -424,7 +424,7 @@ def _read_labels(mapped: Mapped, table: Table, rows: int) -> Any:
         codes = codes[find_rows(wanted, keys, on=mapped.on, name=other.name)]
     elif len(codes) != rows:
         held = f"{other.name} has {len(codes):,} labels for {rows:,} rows"
-        raise InputError(f"{held}; match them with on, a column of both files")
+        raise InputError(f"{held}; match them by a column of both files, with --on or on=")
     else:
         refuse_other_rows(table, other, scores=names)
     return found._replace(codes=codes) if isinstance(found, Texts) else codes
@@ -448,7 +448,7 @@ def refuse_other_rows(table: Table, other: Table, *, scores: Collection[str]) ->
             first, second = (repr(str(column[row])) if row < len(column) else "missing" for column in (one, two))
             rows = f"{other.name} has other rows than {table.name}, or another order"
             raise InputError(
-                f"{rows}: {name} in row {row} is {second}, not {first}; match rows with on, a column of both files"
+                f"{rows}: {name} in row {row} is {second}, not {first}; match rows by a column of both files, with --on or on="
             )
 
 

@@ -62,7 +62,8 @@ def match_labels(
         raise InputError(f"{column} is empty in {where}; leave out rows without a label")
     may = [f"an integer from 0 to {classes - 1}"] * (not numbered)
     may += [f"one of the classes {abridged(spellings[0])}"] if spellings else []
-    more = "" if spellings or labels[wrong].isdecimal() else "; name the classes with class_names"
+    more = "; name the classes in an array class_names (in Python, class_names=[…])"
+    more = "" if spellings or labels[wrong].lstrip("-").isdecimal() else more
     raise InputError(f"{column} is {texts.values[wrong]!r} in {where}; it must be {' or '.join(may)}{more}")
 
 

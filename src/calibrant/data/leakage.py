@@ -114,7 +114,7 @@ def check_not_fitted_on(logits: Tensor, sketch: Tensor, labels: Tensor | None = 
         chance = (2 * twice / max(fitted, 1)) * len(seen) + 2 * _UNSEEN * min(1.0, len(seen) / max(fitted, 1))
         if hits >= _FEWEST and hits > max(_SHARE * len(seen), chance + 4 * math.sqrt(chance)):
             got = f"{hits} of {len(seen)} rows that were used for fitting"
-            remedy = "evaluate on other rows, or pass allow_fit_rows=True"
+            remedy = "evaluate on other rows (in Python, allow_fit_rows=True allows these)"
             raise LeakError("data that were not used for fitting", got, remedy)
 
 

@@ -23,7 +23,7 @@ from calibrant.data.record import ColumnOptions, Record, checked_columns, taken
 __all__ = ["MultiLabel"]
 
 MISSING = -1  # the code of a missing label
-_ONE_CLASS = "for one class per row, use Predictions.from_logits or from_probs, or the command without --multilabel"
+_ONE_CLASS = "for one class per row, leave out --multilabel (in Python, use Predictions)"
 _MAX_PAIRS = 1 << 26  # half a gigabyte of float64
 _ONE_SUM = 1e-4  # largest difference of a row's sum from 1 if its scores are probabilities of exclusive classes
 
@@ -119,7 +119,7 @@ class MultiLabel(Record):
         # a single row may sum to 1 by chance, and a single label does if it is certain, so neither is evidence
         if not unchecked_kind and min(matrix.shape) > 1:
             if bool(((matrix.sum(dim=1, dtype=torch.float64) - 1).abs() <= _ONE_SUM).all()):
-                remedy = f"{_ONE_CLASS}, or pass unchecked_kind=True if the labels do not exclude each other"
+                remedy = f"{_ONE_CLASS}, or pass unchecked_kind=True in Python if the labels do not exclude each other"
                 raise refuse("a separate probability for each label", "rows that all sum to 1", remedy)
         return cls(torch.logit(matrix.double()), given_probs=matrix, **_fields(matrix, labels, **options))
 
