@@ -109,6 +109,27 @@ def test_rows_of_the_fit_start_a_state_out_of_fold(home: Path, run: Run) -> None
     assert run("watch s.safetensors new.npz -c c.safetensors", code=1).stdout.startswith("alarm:")
 
 
+def test_a_state_keeps_its_calibrator(home: Path, run: Run) -> None:
+    for name, rows, seed in (("fit", 1000, 77), ("other", 1000, 78), ("reference", 600, 79), ("new", 600, 6)):
+        save(f"{name}.npz", rows=rows, seed=seed, sharp=3.0)
+    for name in ("fit", "other"):
+        TemperatureScaling().fit(read(f"{name}.npz")).save(f"{name}.safetensors")
+    own, other = "-c fit.safetensors", "-c other.safetensors"
+    run(f"watch with.safetensors --reference reference.npz {own}")
+    run(f"watch of_fit.safetensors --reference fit.npz {own}")
+    run("watch without.safetensors --reference reference.npz")
+    before = {path: path.read_bytes() for path in home.glob("*.safetensors")}
+    for state in ("with", "of_fit"):
+        for rows in ("new.npz", "--reference fit.npz"):
+            run(f"watch {state}.safetensors {rows}", code=2, says="was started with a calibrator; pass it with -c")
+            run(f"watch {state}.safetensors {rows} {other}", code=2, says="was started with another calibrator")
+    run(f"watch without.safetensors new.npz {own}", code=2, says="without a calibrator; leave -c out")
+    assert {path: path.read_bytes() for path in home.glob("*.safetensors")} == before
+    for state, calibrator in (("with", own), ("of_fit", own), ("without", "")):
+        assert run(f"watch {state}.safetensors new.npz {calibrator}").stdout.startswith("quiet:")
+    run("watch with.safetensors")  # shows the status, without any rows
+
+
 @pytest.mark.slow
 def test_writers_at_once_lose_no_batch_also_through_a_link(home: Path, state: Path) -> None:
     Path("other").mkdir()

@@ -106,8 +106,9 @@ def watch(
     """Update a monitor with labelled rows and report whether calibration has changed since the reference.
 
     STATE is a .safetensors file, which --reference creates if it does not exist. Each FILE holds new labelled
-    predictions; name the files in chronological order. You may check as often as you like: at most 5 % of monitors ever
-    raise a false alarm. Exit codes: 0 for no alarm, 1 for an alarm, 2 for an error.
+    predictions; name the files in chronological order, and pass the same calibrator each time, if any. You may check as
+    often as you like: at most 5 % of monitors ever raise a false alarm. Exit codes: 0 for no alarm, 1 for an alarm, 2
+    for an error.
 
     Examples:
 
@@ -125,12 +126,15 @@ def watch(
     # load, update and save under one lock, because two writers would overwrite each other's batches
     with one_writer(state):
         monitor = Monitor.load(state) if state.exists() else None
+        if monitor is not None and (sources or reference is not None):
+            monitor.require_calibrator(fitted)
         if reference is not None:
             rows = reading.rows(reading.source(reference), "val", fitted=[fitted])
             try:
                 made = Monitor(rows if fitted is None else rows.calibrated_by(fitted))
             except LeakError:  # the calibrator was fitted on these rows, so use them out of fold
                 made = Monitor.from_fit(fitted, rows)
+            made.require_calibrator(fitted)
             if monitor is not None and not monitor.watches(made):
                 raise InputError(
                     f"{shown(state)} was started from another reference; leave --reference out, or start a new state"

@@ -192,6 +192,7 @@ class Monitor:
         self._table, self._sums = np.empty((0, _WEIGHT + 1)), np.empty((0, *self._curves.sums.shape))
         self._batches: tuple[str, ...] = ()
         self._peak = 0.0  # the largest log evidence seen
+        self._calibrator: str | None = None  # hash of the calibrator of the rows, "" for none; None if unknown
 
     @classmethod
     def from_fit(cls, calibrator: Calibrator, predictions: Predictions) -> Self:
@@ -224,6 +225,7 @@ class Monitor:
         monitor = cls.__new__(cls)
         monitor._start(*matched_out_of_fold(calibrator, predictions))
         monitor._curves = replace(monitor._curves, slope=np.zeros_like(monitor._curves.slope))
+        monitor._calibrator = _hash_of_calibrator(calibrator)
         return monitor
 
     def update(self, predictions: Data) -> Status:
@@ -299,7 +301,7 @@ class Monitor:
             InputError: If ``path`` has another suffix.
         """
         check_suffix(path, (".safetensors",), what="a monitor's state")
-        facts = {name: getattr(self, f"_{name}") for name in _FACTS}
+        facts = {name: getattr(self, f"_{name}") for name in (*_FACTS, "calibrator")}
         arrays = {**vars(self._curves), "table": self._table, "blocks": self._sums}
         write_arrays(path, arrays, metadata={"format": FORMAT, "state": json.dumps(facts, sort_keys=True)})
 
@@ -322,6 +324,7 @@ class Monitor:
             facts, arrays = json.loads(read_metadata(path)["state"]), read_arrays(path)
             monitor = cls.__new__(cls)
             vars(monitor).update({f"_{name}": facts[name] for name in _FACTS}, _batches=tuple(facts["batches"]))
+            monitor._calibrator = facts.get("calibrator")  # older states do not know it
             curves = Curves(*(arrays[name] for name in ("edges", "lines", "offsets", "slope", "sums")))
             monitor._curves, monitor._table, monitor._sums = curves, arrays["table"], arrays["blocks"]
             if monitor._sums.shape != (len(monitor._table), *curves.offsets.shape, curves.sums.shape[-1]):
@@ -331,6 +334,28 @@ class Monitor:
     def watches(self, other: Monitor) -> bool:
         """Return whether both monitors were started from the same reference."""
         return self._rows == other._rows and np.array_equal(self._curves.sums, other._curves.sums)
+
+    def require_calibrator(self, calibrator: Calibrator | None) -> None:
+        """Check that the rows of this monitor are calibrated by ``calibrator``, or by none.
+
+        A monitor that was not made by ``from_fit`` knows its calibrator from the first call.
+
+        Args:
+            calibrator: The calibrator that is applied to the rows before ``update``, or None.
+
+        Raises:
+            InputError: If the monitor was started with another calibrator.
+        """
+        given = "" if calibrator is None else _hash_of_calibrator(calibrator)
+        if self._calibrator is None:
+            self._calibrator = given
+        if given == self._calibrator:
+            return
+        if not self._calibrator:
+            raise InputError("this state was started without a calibrator; leave -c out, or start a new state")
+        if not given:
+            raise InputError("this state was started with a calibrator; pass it with -c")
+        raise InputError("this state was started with another calibrator; pass that one with -c, or start a new state")
 
     def __repr__(self) -> str:
         labels, verdict = int(self._table[:, _ROWS].sum()), "alarm" if self.alarm else "quiet"
@@ -393,6 +418,15 @@ def _hash(data: Data) -> str:
     for values in (data.logits if isinstance(data, Predictions) else data.p, data.labels, data.correct):
         if values is not None:
             content.update(np.ascontiguousarray(values.detach().cpu().float().numpy()).tobytes())
+    return content.hexdigest()
+
+
+def _hash_of_calibrator(calibrator: Calibrator) -> str:
+    """Return a hash of the class and of the learned state."""
+    content = hashlib.blake2b(type(calibrator).__name__.encode(), digest_size=8)
+    for name, value in sorted(calibrator.state_dict().items()):
+        content.update(name.encode())
+        content.update(value.detach().cpu().contiguous().numpy().tobytes())
     return content.hexdigest()
 
 
