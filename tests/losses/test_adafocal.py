@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from calibrant import Predictions, losses
+from calibrant.errors import InputError
 from calibrant.losses import adafocal
 
 RECORD = Path(__file__).parent.parent / "fixtures" / "adafocal_digits.npz"
@@ -81,6 +82,14 @@ def test_an_empty_bin_keeps_its_gamma() -> None:
     loss.update(Predictions.from_logits([[2.0, 0.0]] * 3, [0, 0, 1]))
     assert loss.gammas.tolist() == [1, 1, 1]
     assert int(loss.updates) == 1
+
+
+def test_what_has_no_labelled_rows_is_refused() -> None:
+    data = Predictions.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 1])
+    assert [len(one) for one in data[:0].statistics] == [0] * 4
+    for wrong, got in ((data[:0], "no rows"), (data.logits, r"a Tensor of shape \(2, 2\)")):
+        with pytest.raises(InputError, match=f"Predictions with at least one labelled row, got {got}"):
+            losses.AdaFocalLoss().update(wrong)  # type: ignore[arg-type]
 
 
 def test_all_processes_update_from_the_rows_of_all(

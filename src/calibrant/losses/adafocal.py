@@ -7,7 +7,7 @@ from typing import Any, Self, Unpack
 import torch
 from torch import Tensor, distributed, nn
 
-from calibrant._core.check import check_number
+from calibrant._core.check import check_number, refuse, shown
 from calibrant._core.numerics import apply_in_precision
 from calibrant.binning import EqualMass
 from calibrant.data.pairs import Pairs
@@ -96,7 +96,12 @@ class AdaFocalLoss(WeightedNLL):
             validation: Labelled predictions of the current network, in evaluation mode. In distributed training, each process
                 passes its own part, and every process is updated with all parts together.
         """
+        if not isinstance(validation, Predictions | Pairs):
+            remedy = "pass Predictions.collect(model, validation_loader)"
+            raise refuse("Predictions with at least one labelled row", shown(validation), remedy)
         confidence, correct = decisions_of_all_processes(validation)
+        if not len(confidence):
+            raise refuse("Predictions with at least one labelled row", "no rows", "check how the rows were selected")
         binning = EqualMass(bins=self.bins, ties="interpolated")
         gap = binning.table(confidence, correct).gap
         self.gammas.copy_(self.adapted(self.gammas, gap.to(self.gammas.device)))
