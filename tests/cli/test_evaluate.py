@@ -191,6 +191,9 @@ def test_two_models_are_matched_by_a_column_or_in_order(table: Path, run: Run) -
     assert run(f"compare scores.csv b.csv {TOLD} --on id --json") == in_order
     run(f"compare scores.csv shuffled.csv {TOLD}", code=2, says="match rows by a column of both files, with --on")
     assert run(f"compare scores.csv shuffled.csv {TOLD} --on id --json")["rows"] == in_order["rows"]
+    Path("other.csv").write_text(TABLE.replace("0.1,dog,0,", "0.1,cat,0,"))
+    said = "scores.csv and other.csv have different labels for the same id '001'"
+    run(f"compare scores.csv other.csv {TOLD} --on id", code=2, says=said)
     for id in ("1", "01"):  # other rows than 001
         Path("short.csv").write_text(TABLE.replace("\n001,", f"\n{id},"))
         run(f"compare scores.csv short.csv {TOLD} --on id", code=2, says="lacks the row whose id is '001'")

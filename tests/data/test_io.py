@@ -200,6 +200,10 @@ def test_rounded_rows_are_divided_and_others_refused(write: Write) -> None:
     for cells, total in (("33,33,34", "100"), (".3,.3,.1", "0.7"), (".333,.333,.331", "0.997")):
         with pytest.raises(InputError, match=rf"scores.csv, line 3: p_a, p_b, p_c sum to {total}; .* must sum to 1"):
             read(write(f"p_a,p_b,p_c,y\n.5,.25,.25,b\n{cells},a\n"))
+    with pytest.raises(
+        InputError, match="line 2: p_a, p_b, p_c sum to 100; these look like percentages; divide by 100"
+    ):
+        read(write("p_a,p_b,p_c,y\n50,25,25,b\n33,33,33,a\n"))
 
 
 def test_labels_in_a_file_of_their_own(write: Write, tmp_path: Path) -> None:
@@ -388,6 +392,7 @@ def test_what_apply_added_is_not_read(write: Write) -> None:
     [
         ("a.csv", "", "a.csv is empty"),
         ("a.csv", "p_a,p_b,y\n\n", "at least one row"),
+        ("a.csv", "p_a,p_b,y\n.5,.5,a\n\n1.1,-.1,a\n", "a.csv: expected probabilities in [0, 1], got 1.1 in line 4; use"),
         ("a.csv", "p_a,p_b,y\n.5,.5,a\n.5,.5\n", "a.csv, line 3 cannot be read: Expected 3 columns, got 2: .5,.5"),
         ("a.csv", "p_a,p_b,y\n.5,.5,a\n\n.5,,a\n", "a.csv, line 4: the score in 'p_b' is missing or NaN"),
         ("a.csv", 'p_a,p_b,y\n.5,.5,"a\nb"\n.5,.5x,a\n', "a.csv, line 4, column 'p_b' cannot be read: CSV conversion error"),

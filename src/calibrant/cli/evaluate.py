@@ -316,8 +316,12 @@ def _rows_in_common(
     first, second = (one.splits[options.find_split(one, split)] for one in contents)
     if on is not None:
         keys = [np.asarray((data.features or {})[on]) for data in (first, second)]
-        places = find_rows(*keys, on=on, name=sources[1].shown)
-        return [replace(data, features=None) for data in (first, second[places])]
+        second = second[find_rows(*keys, on=on, name=sources[1].shown)]
+        differ = np.flatnonzero((first.require_labels() != second.require_labels()).numpy())
+        if len(differ) and first.class_names == second.class_names:
+            names = f"{sources[0].shown} and {sources[1].shown}"
+            raise InputError(f"{names} have different labels for the same {on} {str(keys[0][differ[0]])!r}")
+        return [replace(data, features=None) for data in (first, second)]
     one, two = (found.parts[0] for found in contents)
     added = [name for part in (one, two) for name in part.table.names if name.startswith(CALIBRATED)]
     refuse_other_rows(one.table, two.table, scores={*one.columns, *two.columns, *added})

@@ -13,6 +13,7 @@ Either the user states what the columns contain, or the columns have one of thes
 import csv
 import json
 import os
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -193,7 +194,11 @@ def read_contents(source: Any, mapped: Mapped | None = None, *, labelled: bool |
         try:
             _read_part(part, mapped, labelled, found)
         except InputError as error:
-            raise error if table.name in str(error) else error.at(table.name) from error
+            if table.name in str(error):
+                raise
+            if at := re.search(r" in row (\d+)", error.got or ""):
+                error.got = f"{at.string[: at.start()]} in {table.place(int(at[1]))}{at.string[at.end() :]}"
+            raise error.at(table.name) from error
     return found
 
 
@@ -377,7 +382,10 @@ def _divide_rounded(probs: Array, part: Part, notes: list[str]) -> Array:
     if off.max() > max(_SUM, probs.shape[1] / 2 * 10.0**-digits if digits else 0) + 1e-9:
         row = int(np.argmax(off))
         where = f"{part.table.name}, {part.table.place(row)}: {abridged(part.columns)}"
-        raise InputError(f"{where} sum to {sums[row]:.6g}; the probabilities of a row must sum to 1")
+        remedy = "the probabilities of a row must sum to 1"
+        if abs(np.median(sums) - 100) < 2:
+            remedy = "these look like percentages; divide by 100"
+        raise InputError(f"{where} sum to {sums[row]:.6g}; {remedy}")
     count = f"{int((off > _SUM).sum()):,} rows"
     notes.append(
         f"{count} of rounded probabilities are divided by their sums, which differ from 1 by up to {off.max():.2g}"
