@@ -219,6 +219,8 @@ def error_boundary(
 
 def reason_of(error: Exception) -> str:
     """Return the message of another library's error in one line of at most 160 characters."""
+    if "allow_pickle" in str(error):  # NumPy's advice to load the file unsafely
+        return "no arrays of numbers or text"
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return " ".join(text.split())[:160] or type(error).__name__
 

@@ -23,6 +23,7 @@ from calibrant.errors import FileFormatError, InputError
 
 Kind = Literal["number", "text", "any"]  # the requested type of a column; "any" means numbers if possible, else text
 CLASS_NAMES = "class_names"  # name of the array, or of the entry in a file's metadata
+_NOT_UTF8 = "{} is not text in UTF-8; save it as UTF-8"
 _LONGEST = 64 << 20  # largest length of a line in bytes; PyArrow parses in blocks that must be longer than any line
 _NAMES_SHOWN = 12
 _MAX_INDEX = 1 << 20  # smaller integers are counted instead of sorted to find distinct values
@@ -128,7 +129,12 @@ class Csv(Table):
             raise FileFormatError(f"{shown(path.name)} is empty")
         if line.end() == self._start + _LONGEST:
             raise FileFormatError(f"{shown(path.name)} has a first line of more than {_LONGEST >> 20} MiB")
-        first = line[0].decode()
+        try:
+            first = line[0].decode()
+        except UnicodeDecodeError as error:
+            raise FileFormatError(_NOT_UTF8.format(shown(path.name))) from error
+        if re.compile(rb"\S").search(self._content, line.end()) is None:
+            raise FileFormatError(f"{shown(path.name)} has a header but no rows")
         self._delimiter = max(",;\t|", key=lambda sign: len(next(csv.reader([first], delimiter=sign))))
         self._start = line.start()
         header = next(self._records())
@@ -164,6 +170,8 @@ class Csv(Table):
     def _explained(self, error: Exception) -> tuple[int, Exception]:
         """Return the row of a PyArrow reading error, and an error that names the line and the column."""
         where, row, what = self.name, 0, files.reason_of(error)
+        if "invalid UTF8" in what:
+            return 0, FileFormatError(_NOT_UTF8.format(self.name))
         if found := re.search(r"(?:column #(\d+): )?Row #(\d+): (.*)", what):
             row, what = int(found[2]), found[3]
             where += f", {self.place(row - 1)}" + (f", column {self.names[int(found[1])]!r}" if found[1] else "")
