@@ -77,7 +77,7 @@ def test_several_labels(home: Path, run: Run) -> None:
         "fit m.npz --multilabel -m HistogramBinning -o o.safetensors", code=2, says="two classes that needs only logits"
     )
     np.savez("one.npz", logits=some_logits(rows=60)[0], labels=some_logits(rows=60)[1])
-    run("evaluate one.npz --multilabel", code=2, says="without --multilabel")
+    run("evaluate one.npz --multilabel", code=2, says="leave out --multilabel")
 
 
 @pytest.mark.parametrize("method", [[], ["-m", "EnsembleTemperatureScaling"]])

@@ -95,7 +95,7 @@ def test_part_of_a_study_may_be_run(run: Run, small: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("run nothing", "a study of"),
+        ("run nothing", "a study among"),
         ("run", "name one study"),
         ("run digits --all", "name one study"),
         ("run --all --only CE", "name one study"),
@@ -151,7 +151,7 @@ def test_presets_and_claims_are_listed(run: Run, monkeypatch: pytest.MonkeyPatch
     assert [claim["number"] for claim in every] == list(range(1, len(every) + 1))
     assert "AdaFocal leaves a lower ECE-EM than cross-entropy" in " ".join(run("study claims ghosh").stdout.split())
     monkeypatch.setattr("calibrant.study.page.__file__", "/somewhere/site-packages/calibrant/study/page.py")
-    run("study claims", code=2, says="in the folder papers/ of Calibrant's repository")
+    run("study claims", code=2, says="in the papers/ folder of Calibrant's repository")
 
 
 @pytest.mark.slow
