@@ -237,7 +237,7 @@ class Predictions(Record):
 
     @cached_property
     def sums(self) -> dict[Any, Any]:
-        """A cache of the sums over all rows that metrics have computed, so that the rows are not read again."""
+        """A cache of sums over all rows, already computed by metrics, so that the rows are not read again."""
         return {}
 
     @cached_property

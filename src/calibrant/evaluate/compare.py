@@ -218,7 +218,7 @@ def _what_happened(data: Data) -> Tensor | None:
 def _test(metric: Metric, a: Data, b: Data, *, level: float) -> PairedTest | str:
     """Return the test of B − A, or the reason why there is no test.
 
-    The reason is empty if no valid test is known for the metric or if losses are infinite.
+    The reason is empty if no valid test is known for the metric or if losses are infinite; the row then has no note.
     """
     try:
         if isinstance(metric, Accuracy | Error):

@@ -115,7 +115,7 @@ def data_address(svg: str) -> str:
 def inline_svg(picture: Picture, *, prefix: str) -> str:
     """Return a picture as an SVG element for an HTML page.
 
-    Matplotlib gives clip paths random ids and uses the same ids in several figures, so every id that is referenced is
+    Matplotlib gives clip paths random ids and reuses other ids in several figures, so every id that is referenced is
     replaced with ``prefix`` and a number. Texts are not changed.
     """
     import matplotlib as mpl
