@@ -57,7 +57,8 @@ _AT_ONCE = 0.9  # prior probability that a change, if any, precedes the first ro
 _TYPICAL = 5000.0  # prior median of the number of rows before a later change
 _OPEN = 100  # a batch is added to the last block if the block then has at most this many rows
 _MAX_BLOCKS = 64  # with more blocks, neighbours are merged
-_FACTS = ("classes", "rows", "accuracy", "temperature", "batches", "peak")  # parts of the state that are not arrays
+# parts of the state that are not arrays
+_FACTS = ("classes", "rows", "accuracy", "temperature", "batches", "peak", "calibrator")
 _ROWS, _CONFIDENCE, _EXPECTED, _RIGHT, _WEIGHT = range(5)  # columns of the table of blocks
 CLASSES = 50  # with more classes, single classes are not monitored
 NODES, REACH = 16, 2.0  # number of nodes; largest |v|, in log-odds
@@ -301,7 +302,7 @@ class Monitor:
             InputError: If ``path`` has another suffix.
         """
         check_suffix(path, (".safetensors",), what="a monitor's state")
-        facts = {name: getattr(self, f"_{name}") for name in (*_FACTS, "calibrator")}
+        facts = {name: getattr(self, f"_{name}") for name in _FACTS}
         arrays = {**vars(self._curves), "table": self._table, "blocks": self._sums}
         write_arrays(path, arrays, metadata={"format": FORMAT, "state": json.dumps(facts, sort_keys=True)})
 
@@ -324,7 +325,6 @@ class Monitor:
             facts, arrays = json.loads(read_metadata(path)["state"]), read_arrays(path)
             monitor = cls.__new__(cls)
             vars(monitor).update({f"_{name}": facts[name] for name in _FACTS}, _batches=tuple(facts["batches"]))
-            monitor._calibrator = facts.get("calibrator")  # older states do not know it
             curves = Curves(*(arrays[name] for name in ("edges", "lines", "offsets", "slope", "sums")))
             monitor._curves, monitor._table, monitor._sums = curves, arrays["table"], arrays["blocks"]
             if monitor._sums.shape != (len(monitor._table), *curves.offsets.shape, curves.sums.shape[-1]):
