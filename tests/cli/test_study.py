@@ -149,6 +149,13 @@ def test_presets_and_claims_are_listed(run: Run, monkeypatch: pytest.MonkeyPatch
     assert "digits: Handwritten digits" in run("study list").stdout
     every = run("study claims --json")["claims"]
     assert [claim["number"] for claim in every] == list(range(1, len(every) + 1))
+    for paper in (
+        "mukhoti",
+        "komisarenko",
+        "wang",
+        "report",
+    ):  # some of their claims are mathematics, without a measure
+        assert "   paper: " in run(f"study claims {paper}").stdout
     assert "AdaFocal leaves a lower ECE-EM than cross-entropy" in " ".join(run("study claims ghosh").stdout.split())
     monkeypatch.setattr("calibrant.study.page.__file__", "/somewhere/site-packages/calibrant/study/page.py")
     run("study claims", code=2, says="in the papers/ folder of Calibrant's repository")

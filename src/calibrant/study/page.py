@@ -334,7 +334,7 @@ def claim_sentences(claims: Sequence[Mapping[str, Any]]) -> list[str]:
     for claim in claims:
         head = f"{claim['number']}. {claim['claim']} ({claim['paper']}, {claim['place']})"
         parts = [head, f"   paper: {claim['quote']}"]
-        percent = MEASURES[claim["measure"].partition(" ")[0]].percent if "measure" in claim else False
+        percent = MEASURES[claim["measure"].partition(" ")[0]].percent if claim.get("measure") else False
         for line in claim["lines"]:
             numbers = [
                 line["verdict"] + ("" if line["regime"] == "mathematics" else f" on {line['data']} ({line['regime']})")
