@@ -28,9 +28,9 @@ def test_a_better_calibrated_model_wins_where_it_is_better() -> None:
     gaps = by[repr(ECE())]
     assert (gaps.winner, gaps.low, gaps.high) == ("b", None, None)
     assert gaps.difference == ECE()(model(1.0)) - ECE()(model(0.4))
-    first = f"B is better calibrated than A: its ECE is lower by {-100 * gaps.difference:.2f} points, which chance does not explain"
-    assert found.verdict.startswith(f"{first} (p < 0.001). B is better than A: lower NLL by ")
-    assert "In Accuracy A and B do not differ significantly." in str(found)
+    first = f"B is better calibrated than A: its ECE is lower by {-100 * gaps.difference:.2f} points"
+    assert found.verdict.startswith(f"{first} (p < 0.001). B is better than A: its NLL is lower by ")
+    assert "A and B do not differ significantly in Accuracy." in str(found)
 
 
 def test_a_model_against_itself_cannot_be_told_apart() -> None:
@@ -38,16 +38,16 @@ def test_a_model_against_itself_cannot_be_told_apart() -> None:
     assert [row.winner for row in found.rows] == [None] * 4
     assert [row.p_value for row in found.rows] == [1.0] * 4
     assert found.verdict.startswith(
-        "Neither A nor B is shown to be better calibrated: both have the same ECE, which chance"
+        "A and B do not differ significantly in calibration: both have the same ECE (p = 1). "
     )
-    assert found.verdict.endswith("In Accuracy, NLL or Brier A and B do not differ significantly.")
+    assert found.verdict.endswith("A and B do not differ significantly in Accuracy, NLL or Brier.")
 
 
 def test_when_each_wins_somewhere_the_verdict_says_so() -> None:
     sharp, blunt = model(0.3, noise=0.0, rows=20_000), model(1.0, noise=1.0, rows=20_000)
     verdict = compare(sharp, blunt, metrics=[Accuracy(), ECE()]).verdict
     assert verdict.startswith("B is better calibrated than A: its ECE is lower by ")
-    assert "A is better than B: higher Accuracy by " in verdict
+    assert "A is better than B: its Accuracy is higher by " in verdict
 
 
 def test_several_models_are_corrected_over_their_pairs() -> None:
@@ -57,7 +57,7 @@ def test_several_models_are_corrected_over_their_pairs() -> None:
     assert list(found) == [("T1.0", "T1.15"), ("T1.0", "T1.3"), ("T1.15", "T1.3")]
     smallest = min(alone, key=alone.get)
     assert found[smallest].rows[0].p_value == pytest.approx(3 * alone[smallest])
-    assert found["T1.0", "T1.3"].verdict == "In NLL T1.0 and T1.3 do not differ significantly."
+    assert found["T1.0", "T1.3"].verdict == "T1.0 and T1.3 do not differ significantly in NLL."
 
 
 def test_clustered_rows_widen_the_interval() -> None:
@@ -116,16 +116,20 @@ def test_few_errors_decide_no_loss() -> None:
     unsure = Predictions.from_binary_probs([0.9] * 300, [1] * 298 + [0] * 2)
     found = compare(sure, unsure, metrics=[NLL(), Brier(), Accuracy()])
     assert [row.p_value is None for row in found.rows] == [True, True, False]
-    assert "5 wrong decisions on which the models differ are needed, 2 seen; about 800 rows would do" in found.verdict
+    note = (
+        "5 wrong decisions on which the models differ are needed, but there are only 2; about 800 rows would be enough"
+    )
+    assert f"Not tested: NLL, Brier ({note})." in found.verdict
     more = [Predictions.from_binary_probs([p] * 300, [1] * 295 + [0] * 5, groups=groups)
             for groups in (None, list(range(300))) for p in (0.999, 0.9)]  # fmt: skip
     for pair, tested in ((more[:2], True), (more[2:], False)):
         found = compare(*pair, metrics=[NLL(), Brier(), ECE()])
         assert [row.p_value is not None for row in found.rows] == [tested, tested, False]
         what = "" if tested else "groups with "
-        assert f"lower by 6.77 points; 20 {what}wrong decisions of each model are needed, 5 seen" in found.verdict
+        assert f"(20 {what}wrong decisions of each model are needed, but there are only 5;" in found.verdict
+        assert "the ECE of A is lower by 6.77 points." in found.verdict
         assert (
-            "groups with wrong decisions on which the models differ are needed, 5 seen" in found.verdict
+            "groups with wrong decisions on which the models differ are needed, but there are only 5" in found.verdict
         ) is not tested
 
 

@@ -35,7 +35,7 @@ def test_the_group_that_is_off_comes_first() -> None:
     assert worst.low < 0.1 < worst.high
     assert worst.all_low < worst.low < worst.high < worst.all_high
     assert found.p_value == worst.p_adjusted < 0.001
-    assert "of 10 groups are further off than chance explains" in found.verdict.replace("groups is", "groups are")
+    assert "of 10 groups are significantly miscalibrated" in found.verdict.replace("groups is", "groups are")
     assert "points; adjusted p < 0.001)" in str(found)
     assert {row.columns[0][0] for row in found.rows} == {"site", "age", "sex"}
     assert sum(row.n for row in found.rows) == 3 * 4000
@@ -130,7 +130,7 @@ def test_small_groups_are_left_out_and_counted() -> None:
     assert [row.name for row in found.rows] == ["x = many"]
     assert found.left_out == 1
     none = subgroups(data, columns, minimum=5000)
-    assert (none.rows, none.p_value, none.verdict) == ((), 1.0, "There is no group with enough rows and events.")
+    assert (none.rows, none.p_value, none.verdict) == ((), 1.0, "No group has enough rows and events to be tested.")
 
 
 def test_numbers_are_cut_and_missing_ones_are_a_group() -> None:

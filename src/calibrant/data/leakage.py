@@ -92,7 +92,7 @@ def rows_in_sketch(sketch: Tensor) -> int:
 
 
 def check_not_fitted_on(logits: Tensor, sketch: Tensor, labels: Tensor | None = None) -> None:
-    """Raise an error if the sketch contains more than 1 % of the rows, and more than chance explains.
+    """Raise an error if the sketch contains more than 1 % of the rows, and more rows than could match by chance.
 
     Args:
         logits: (N, K) rows to evaluate on.

@@ -1,4 +1,4 @@
-"""Paired comparisons of models on the same rows: which is better, by how much, and whether chance explains the difference."""
+"""Paired comparisons of models on the same rows: which model is better, by how much, and whether the difference is significant."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -249,9 +249,12 @@ def _lacking(metric: Metric, a: Data, b: Data) -> str:
         return ""
     seen, rows = scarce
     counted = "on which the models differ" if loss and isinstance(a, Predictions) else "of each model"
+    seen = math.floor(seen)
     if a.groups is not None:
-        return f"{enough} groups with wrong decisions {counted} are needed, {math.floor(seen)} seen; measure on more groups"
-    return f"{enough} wrong decisions {counted} are needed, {math.floor(seen)} seen; about {rows:,} rows would do"
+        return f"{enough} groups with wrong decisions {counted} are needed, but there are only {seen}; use more groups"
+    return (
+        f"{enough} wrong decisions {counted} are needed, but there are only {seen}; about {rows:,} rows would be enough"
+    )
 
 
 def _test_of_decisions(metric: MeanMetric, a: Data, b: Data, *, level: float) -> PairedTest:
@@ -301,34 +304,35 @@ def _verdict(rows: Sequence[ComparisonRow], metrics: Sequence[Metric], names: tu
         if reasons := [_reason(metric, row, level=level) for metric, row in others if row.winner == side]:
             sentences.append(f"{winner} is better than {loser}: {'; '.join(reasons)}.")
     if even := [type(metric).__name__ for metric, row in others if row.p_value is not None and row.winner is None]:
-        sentences.append(f"In {_or(even)} {names[0]} and {names[1]} do not differ significantly.")
-    if untested := [(type(metric).__name__, row.note) for metric, row in others if row.p_value is None]:
-        sentences.append(f"Not tested: {', '.join(name for name, _ in untested)}.")
-        notes = {note: [name for name, own in untested if own == note] for _, note in untested if note}
-        sentences += [f"For {_or(of)} {note}." for note, of in notes.items()]
+        sentences.append(f"{names[0]} and {names[1]} do not differ significantly in {_or(even)}.")
+    untested = [(type(metric).__name__, row.note) for metric, row in others if row.p_value is None]
+    for note in dict.fromkeys(note for _, note in untested):
+        without = ", ".join(name for name, own in untested if own == note)
+        sentences.append(f"Not tested: {without}{f' ({note})' if note else ''}.")
     return " ".join(sentences)
 
 
 def _on_calibration(metric: Metric, row: ComparisonRow, names: tuple[str, str]) -> str:
-    """Return a sentence on which of two models is better calibrated, by how much, and whether chance explains the difference."""
+    """Return a sentence on which of two models is better calibrated, by how much, and whether the difference is significant."""
     better, other = names if row.difference > 0 else names[::-1]
     size = f"lower by {_size(metric, row.difference)}"
     if row.winner is not None:
-        return f"{better} is better calibrated than {other}: its ECE is {size}, which chance does not explain ({shown_p(row.p_value)})."
+        return f"{better} is better calibrated than {other}: its ECE is {size} ({shown_p(row.p_value)})."
     said = f"the ECE of {better} is {size}" if row.difference else "both have the same ECE"
-    why = f"; {row.note}" if row.p_value is None else f", which chance explains ({shown_p(row.p_value)})"
-    return f"Neither {names[0]} nor {names[1]} is shown to be better calibrated: {said}{why}."
+    if row.p_value is None:
+        return f"It was not tested which model is better calibrated{f' ({row.note})' if row.note else ''}: {said}."
+    return f"{names[0]} and {names[1]} do not differ significantly in calibration: {said} ({shown_p(row.p_value)})."
 
 
 def _reason(metric: Metric, row: ComparisonRow, *, level: float) -> str:
     """Return the difference of a metric in words, with its interval and p-value."""
-    word = {"higher": "higher", "lower": "lower", "zero": "smaller"}[metric.better]
+    word = {"higher": "higher", "lower": "lower", "zero": "closer to 0"}[metric.better]
     sure = shown_p(row.p_value)
     if row.low is not None and row.high is not None:
         near, far = sorted(map(abs, (row.low, row.high)))
         near = 0.0 if row.low * row.high < 0 else near  # an interval that contains 0 excludes no small difference
         sure = f"{100 * level:.3g} % interval {_size(metric, near, far)}, {sure}"
-    return f"{word} {type(metric).__name__} by {_size(metric, row.difference)} ({sure})"
+    return f"its {type(metric).__name__} is {word} by {_size(metric, row.difference)} ({sure})"
 
 
 def _size(metric: Metric, *values: float) -> str:

@@ -120,14 +120,14 @@ class Subgroups:
     def verdict(self) -> str:
         """The result of the tests in words."""
         if not (tested := self.tested):
-            return f"There is no {self.unit} with enough rows and events."
+            return f"No {self.unit} has enough rows and events to be tested."
         unit, first = self.unit, tested[0]
         sure = f"adjusted {shown_p(first.p_adjusted)}"
         flagged = sum(row.p_adjusted is not None and row.p_adjusted < 1 - self.level for row in tested)
         if not flagged:
             return (
-                f"No {unit}'s gap or calibration error is larger than chance explains (worst: {first.name}, {sure}); "
-                f"small {unit}s may hide gaps that these rows cannot show."
+                f"No {unit} is significantly miscalibrated (worst: {first.name}, {sure}), "
+                "but there may be errors that are too small to detect with these rows."
             )
         said = f"mean probability {100 * first.confidence:.3g} %, frequency {100 * first.rate:.3g} %"
         if first.evidence == "shape":
@@ -135,8 +135,8 @@ class Subgroups:
         else:
             said += f", too {'high' if first.gap > 0 else 'low'} by {100 * abs(first.gap):.2g} points"
         are = "is" if flagged == 1 else "are"
-        clearest = f"the clearest is {first.name} ({said}; {sure})"
-        return f"{flagged} of {len(tested)} {unit}s {are} further off than chance explains; {clearest}."
+        clearest = f"the evidence is strongest for {first.name} ({said}; {sure})"
+        return f"{flagged} of {len(tested)} {unit}s {are} significantly miscalibrated; {clearest}."
 
     def __str__(self) -> str:
         return self.verdict
