@@ -141,4 +141,5 @@ def computing_on(device: torch.device) -> AbstractContextManager[object]:
 
     If no other default device is set, the context does nothing, because every operation takes longer inside a device context.
     """
-    return nullcontext() if torch.get_default_device().type in ("cpu", device.type) else device
+    default = torch.empty(0).device  # torch.get_default_device() of PyTorch 2.7 misses ``with torch.device(…)``
+    return nullcontext() if default.type in ("cpu", device.type) else device
