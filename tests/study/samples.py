@@ -1,7 +1,6 @@
 """What the tests of studies share: a small study as a file, images as arrays, and texts as the hub has them."""
 
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from torch import Tensor, nn
 from calibrant.study import train, training
 from calibrant.study.build import make_model
 from calibrant.study.data import load_fold
-from calibrant.study.load import SCALES, StudyFile, presets
 from calibrant.study.measures import Run
 from calibrant.study.recipe import Recipe
 from calibrant.study.train import rate_factor
@@ -70,12 +68,6 @@ FOLDS = study_text(
     data="folds = 2, train = 40, validation = 60",
     training="epochs = 2, batch = 20, lr = 0.05",
 )
-
-
-@cache
-def scales() -> list[tuple[str, str]]:
-    """Return every preset with every scale that it has."""
-    return [(name, scale) for name in presets() for scale in StudyFile.read(name).scales or SCALES]
 
 
 def write(folder: Path, text: str) -> Path:

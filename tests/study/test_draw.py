@@ -49,13 +49,6 @@ def test_reliability_bars_are_as_high_as_accuracies_and_darker_where_more_sample
     assert many < few
 
 
-def test_more_objectives_than_colours_are_told_apart_by_their_lines() -> None:
-    lines = tuple(Line(f"loss {place}", (1.0, 2.0), (1.0, 2.0 + place)) for place in range(13))
-    drawn = figure_of(drawing(Plot("", "epoch", "log-loss", lines), columns=1)).axes[0].lines
-    looks = {(line.get_color(), str(line._unscaled_dash_pattern)) for line in drawn}
-    assert len(looks) == 13
-
-
 def test_files_are_the_same_each_time_and_go_into_a_report(tmp_path: Path) -> None:
     drawn = [drawing(CURVES, BARS, Reliability("before", TABLE), columns=3)]
     for width, inches, rows in (("column", 3.5, 3), ("page", 7.16, 1), (None, 10.5, 1)):

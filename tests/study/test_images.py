@@ -161,23 +161,18 @@ def refusal(folder: Path, name: str = "svhn") -> str:
 
 
 def test_what_is_not_as_the_hub_has_it_is_named(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
     zeros = [0] * 9
     shard(tmp_path / "half" / "train-00000-of-00001.parquet", side=32, labels=zeros)
-    shard(tmp_path / "named" / "train.parquet", side=32, labels=zeros, label="digit")
     shard(tmp_path / "much" / "train.parquet", side=32, labels=[0, 10] * 5)
     for part in (0, 2):
         shard(tmp_path / "gap" / f"train-0000{part}-of-00003.parquet", side=32, labels=zeros)
     for folder, said in {
         "none": "expected the folder of svhn, got no such folder",
-        "empty": "expected the split 'train' of .*empty, got ",
         "half": "expected the split 'test' of .*half, got only train; add its files",
-        "named": "expected columns img or image and label in .*named, got image, digit; rename them",
         "much": r"expected labels in 0 … 9, got 0 … 10 in .*much",
         "gap": r"expected 3 files of the split 'train' in .*, got 2;",
     }.items():
         assert re.search(said, refusal(tmp_path / folder))
-    assert "expected the folder of imagenet, got no such folder" in refusal(tmp_path / "none", "imagenet")
 
 
 @pytest.mark.parametrize("name", ["svhn", "imagenet"])
@@ -196,10 +191,8 @@ def test_broken_parts_are_named(tmp_path: Path) -> None:
     wanted = r"expected images \(N, 32, 32, 3\) uint8 and labels \(N,\) of whole numbers in .*, N ≥ 1, got "
     for arrays, said in (
         ({"images": pixels}, wanted + r"images \(4, 32, 32, 3\) uint8;"),
-        ({"images": pixels[:3], "labels": labels}, r"got images \(3, 32, 32, 3\) uint8, labels \(4,\) int64"),
         ({"images": pixels, "labels": np.full(4, 10)}, r"expected labels in 0 … 9, got 10 … 10"),
         ({"images": pixels, "labels": np.full(4, "3")}, wanted + r".*, labels \(4,\) <U1"),
-        ({"images": pixels[:0], "labels": labels[:0]}, wanted + r".*labels \(0,\) int64"),
     ):
         np.savez(tmp_path / "train.npz", **arrays)
         assert re.search(said, refusal(tmp_path))

@@ -18,7 +18,7 @@ import torch
 from tests.conftest import needs
 from tests.study.samples import FOLDS, write
 
-from calibrant.errors import FileFormatError, FitError, InputError, MissingExtraError
+from calibrant.errors import FileFormatError, FitError, InputError
 from calibrant.metrics import ECE
 from calibrant.study import Store, Study, collect, load_study, rows
 from calibrant.study import run as module
@@ -183,12 +183,6 @@ def test_trainings_of_several_devices_are_not_started_inside_workers(tmp_path: P
     with pytest.raises(InputError, match=said):
         next(run_study(study, Store(tmp_path / "runs"), workers=2))
     assert not (tmp_path / "runs").exists()
-
-
-def test_without_ray_the_extra_is_named(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingExtraError, match="ray"):
-        next(run_study_on_ray(study, Store(tmp_path / "runs")))
 
 
 class Mortal(MLP):

@@ -54,16 +54,9 @@ def test_both_tests_are_those_of_scipy_and_by_hand() -> None:
     assert verdict_on_claim(CLAIM, "digits", [{0: 0.1}, {0: 0.1, 1: 0.2}]).p_unpaired is None
 
 
-@pytest.mark.parametrize(
-    ("first", "last", "said"),
-    [
-        ({0: 0.1, 1: 0.12, 2: 0.11}, {0: 0.05, 1: 0.06, 2: 0.07}, r"Shows: .*over 3 seeds.*p = 0\.0"),
-        ({0: 0.2, 1: 0.2}, {0: 0.1, 1: 0.1}, "Unclear: .*equal differences"),
-    ],
-)
-def test_a_verdict_is_said_in_a_sentence(first: dict[int, float], last: dict[int, float], said: str) -> None:
-    (sentence,) = verdict_sentences([verdict_on_claim(CLAIM, "digits", [first, last])])
-    assert re.match(said, sentence), sentence
+def test_a_verdict_is_said_in_a_sentence() -> None:
+    (sentence,) = verdict_sentences([verdict_on_claim(CLAIM, "digits", [{0: 0.2, 1: 0.2}, {0: 0.1, 1: 0.1}])])
+    assert re.match("Unclear: .*equal differences", sentence)
 
 
 def test_measures_of_a_training_and_of_other_images_by_hand() -> None:

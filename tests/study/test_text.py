@@ -10,7 +10,7 @@ import torch
 from tests.conftest import late, needs
 from tests.study.samples import finish, write_texts
 
-from calibrant.errors import CalibrantError, FileFormatError, InputError
+from calibrant.errors import FileFormatError, InputError
 from calibrant.metrics import ECE, NLL, Error
 from calibrant.study import Training
 from calibrant.study.build import make_model
@@ -39,7 +39,7 @@ def trees(tmp_path: Path) -> dict[str, Any]:
     return {"name": "sst", "folder": str(tmp_path)}
 
 
-@pytest.mark.parametrize("line", ["(3 (2 a)", "(3 (2 a) (2 b) (2 c))", "(x a)", "(3)", "(3 a))", "((3 a) b)"])
+@pytest.mark.parametrize("line", ["(3 (2 a)", "(3 (2 a) (2 b) (2 c))", "(x a)", "(3 a))"])
 def test_a_broken_tree_is_refused(line: str) -> None:
     with pytest.raises(FileFormatError, match="expected one tree per line"):
         parse(line)
@@ -48,8 +48,6 @@ def test_a_broken_tree_is_refused(line: str) -> None:
 def test_missing_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match=r"expected train\.txt or train\.txt\.gz"):
         load_fold({"name": "sst", "folder": str(tmp_path)})
-    with pytest.raises(FileFormatError, match=r"expected train\*\.parquet"):
-        load_fold({"name": "20news", "folder": str(tmp_path)})
     with gzip.open(tmp_path / "train.txt.gz", "wt") as file:
         file.write("(3 (2 a)\n")
     with pytest.raises(FileFormatError, match="expected one tree per line"):
@@ -81,8 +79,6 @@ def test_neutral_nodes_are_learned_and_never_decided_for(trees: dict[str, Any]) 
     assert NLL()(found) == pytest.approx(-np.log([0.2, 0.3]).mean())
     assert found[torch.tensor([1])].predicted.tolist() == [2]
     assert predict(Fixed([0.2, 0.5, 0.3]), TreeSplit(fold.test.trees)).predicted.tolist() == [1, 1]
-    with pytest.raises(InputError, match="expected classes"):
-        load_fold({**trees, "classes": 5})
 
 
 def test_words_take_their_vectors_from_the_file_and_the_rest_random_ones(trees: dict[str, Any]) -> None:
@@ -100,8 +96,6 @@ def test_words_take_their_vectors_from_the_file_and_the_rest_random_ones(trees: 
     model = make_model({"type": "TreeLSTM", "embedding": 3, "hidden": 4}, sizes=fold.sizes)
     assert torch.equal(model.embedding.weight, vectors)
     assert model.embedding.weight.requires_grad
-    with pytest.raises(InputError, match="expected arguments of TreeLSTM"):
-        make_model({"type": "TreeLSTM", "embedding": 4}, sizes=fold.sizes)
 
 
 @pytest.mark.parametrize(
@@ -138,16 +132,12 @@ def test_newsgroups_are_read_as_keras_does_in_the_authors_code(trees: dict[str, 
     model = make_model({"type": "PooledTextCNN", "embedding": 3, "kernel": 1}, sizes=fold.sizes)
     assert torch.equal(model.embedding.weight, vectors)
     assert not model.embedding.weight.requires_grad
-    with pytest.raises(InputError, match="expected either glove or a tokenizer"):
-        load_fold({**data, "glove": "glove.txt", "tokenizer": "any"})
 
 
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
         ({"label": [20, 0]}, r"expected texts with labels in 0 … 19 in"),
-        ({"text": [None, "a"]}, r"expected texts with labels in 0 … 19 in"),
-        ({"text": None}, "expected the columns text and label in"),
         pytest.param({}, "expected a tokenizer's folder or name", marks=needs("transformers")),
     ],
 )
@@ -205,10 +195,6 @@ def test_tokens_split_as_words_and_train_from_kept_weights(tmp_path: Path, bert:
     assert moved.fingerprint == recipe.fingerprint
 
 
-def test_weights_that_do_not_fit_are_named(tmp_path: Path, bert: str) -> None:
-    def refuse(kind: type[CalibrantError], said: str, weights: str, **sizes: Any) -> None:
-        with pytest.raises(kind, match=said):
-            make_model({"type": "BertClassifier", "weights": weights, **sizes}, sizes={"classes": 2})
-
-    refuse(FileFormatError, "expected a folder or name of BERT weights", str(tmp_path / "none"))
-    refuse(InputError, "expected at most 11 tokens, got 12 in the data", bert, vocabulary=12)
+def test_weights_for_fewer_tokens_are_refused(bert: str) -> None:
+    with pytest.raises(InputError, match="expected at most 11 tokens, got 12 in the data"):
+        make_model({"type": "BertClassifier", "weights": bert, "vocabulary": 12}, sizes={"classes": 2})

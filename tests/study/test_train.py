@@ -12,7 +12,7 @@ from tests.study.samples import by_hand, finish
 from torch import Tensor, nn
 
 from calibrant.data.predictions import Predictions
-from calibrant.errors import FileFormatError, FitError, InputError
+from calibrant.errors import FileFormatError, FitError
 from calibrant.study import Recipe, Run, Training, training
 from calibrant.study import train as module
 from calibrant.study.build import make_optimizers
@@ -159,8 +159,6 @@ def test_a_part_of_the_network_may_have_a_rate_of_its_own() -> None:
     groups = main.param_groups
     assert [group["lr"] for group in groups] == [0.1, 0.5]
     assert [len(group["params"]) for group in groups] == [2, 2]
-    with pytest.raises(InputError, match="expected rates for parts among 0, 1, got 'embedding'"):
-        make_optimizers(model, Training(1, 1, rates={"embedding": 0.1}))
 
 
 def test_learned_epochs_are_those_of_the_vector(vectors: dict[str, dict[str, Any]]) -> None:
