@@ -3,7 +3,6 @@
 import functools
 import inspect
 import os
-import pickle
 import types
 from pathlib import Path
 from typing import Any
@@ -84,16 +83,6 @@ def test_the_monitor_logs_the_figures_of_the_whole_validation_set(tmp_path: Path
     assert logged["val/refinement"] == pytest.approx(best, abs=1e-5)
 
 
-def test_the_monitor_keeps_sums_and_no_logits() -> None:
-    monitor, net, sizes = adapter.CalibrationMonitor(), network()(), []
-    run = types.SimpleNamespace(num_val_batches=[9], sanity_checking=False)
-    monitor.on_validation_epoch_start(run, net)
-    for batch in 3 * list(loader()):
-        monitor.on_validation_batch_end(run, net, (net.layer(batch[0]), batch[1]), batch, 0)
-        sizes.append(len(pickle.dumps(monitor)))
-    assert sizes[-1] - sizes[1] < 50  # bytes: counts of more digits
-
-
 def one_process(rank: int, folder: str) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", GLOO_SOCKET_IFNAME="lo")
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
@@ -139,8 +128,6 @@ def test_each_validation_loader_has_its_own_figures(tmp_path: Path) -> None:
         assert logged[f"val/NLL/dataloader_idx_{number}"] == pytest.approx(expected, rel=1e-5)
         assert f"val/{metrics.ECE(5)!r}/dataloader_idx_{number}" in logged
     assert net.criterion.seen == 40
-    with pytest.raises(InputError, match=r"loader among \[0, 1\], got 2"):
-        trainer(tmp_path, 1, adapter.AdaFocalCallback(loader=2)).fit(net, loader(), [loader(), other])
 
 
 def test_the_loss_is_updated_once_an_epoch_and_survives_a_checkpoint(tmp_path: Path) -> None:
@@ -177,9 +164,7 @@ def test_one_logit_a_row_is_measured_as_an_event(tmp_path: Path) -> None:
 def test_a_training_without_an_update_ends_in_an_error(tmp_path: Path) -> None:
     net = network()()
     net.criterion = losses.AdaFocalLoss()
-    with pytest.raises(
-        InputError, match=r"AdaFocalLoss.update once per epoch, got no call in the whole training run; give the"
-    ):
+    with pytest.raises(InputError, match="update once per epoch, got no call in the whole training run; give the"):
         trainer(tmp_path, 1, adapter.AdaFocalCallback()).fit(net, loader())
 
 

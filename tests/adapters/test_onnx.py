@@ -88,16 +88,6 @@ def test_every_calibrator_answers_the_same_in_onnxruntime(name: str, tmp_path: P
     assert difference(tmp_path / "c.onnx", calibrator, ROWS[:1]) < 1e-6
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["IsotonicCalibration", "CentredIsotonic", "SplineCalibration", "VennAbers"])
-def test_the_choice_of_a_map_is_exported_as_the_map_is(name: str, tmp_path: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CalibrantWarning)
-        calibrator = calibrators.AutoCalibrator(candidates=[getattr(calibrators, name)()]).fit(*sample())
-    adapter.export(calibrator, tmp_path / "c.onnx")
-    assert difference(tmp_path / "c.onnx", calibrator, ROWS) < 1e-6
-
-
 def test_a_calibrated_model_is_one_file(tmp_path: Path) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5), torch.nn.Identity())
     with torch.no_grad():
@@ -142,19 +132,17 @@ def test_a_service_answers_the_same_without_torch(kind: str, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["logits", "probs"])
-def test_several_labels_a_row_are_served_each_with_its_probability(kind: str, tmp_path: Path) -> None:
+def test_several_labels_a_row_are_served_each_with_its_probability(tmp_path: Path) -> None:
     logits, _ = sample(300, 3)
     labels = torch.bernoulli(torch.sigmoid(logits / 2), generator=torch.Generator().manual_seed(1)).long()
     several = calibrators.MultiLabelCalibrator(calibrators.PlattScaling())
     several.fit(MultiLabel.from_logits(logits, labels, names=["ant", "bee", "cow"]))
-    adapter.export_served(several, tmp_path / "c.onnx", kind=kind)
+    adapter.export_served(several, tmp_path / "c.onnx", kind="probs")
     session = opened(tmp_path / "c.onnx")
     assert json.loads(session.get_modelmeta().custom_metadata_map["class_names"]) == ["ant", "bee", "cow"]
     new, name = sample(20, 3, seed=1)[0], session.get_inputs()[0].name
     for rows in (new, new[:0]):
-        given = rows if kind == "logits" else torch.sigmoid(rows)
-        [probs] = session.run(["probs"], {name: given.numpy()})
+        [probs] = session.run(["probs"], {name: torch.sigmoid(rows).numpy()})
         torch.testing.assert_close(torch.from_numpy(probs), torch.sigmoid(several(rows)), rtol=0, atol=1e-6)
 
 
@@ -165,8 +153,4 @@ def test_what_cannot_be_exported_is_refused(tmp_path: Path) -> None:
         adapter.export_served(calibrators.GroupScaling(["site"], strength=1.0).fit(rows), tmp_path / "c.onnx")
     with pytest.raises(NotFittedError):
         adapter.export(TemperatureScaling(), tmp_path / "c.onnx")
-    with pytest.raises(InputError, match=r"ends in \.onnx"):
-        adapter.export(fitted("Identity"), tmp_path / "c.pt")
-    with pytest.raises(InputError, match="example"):
-        adapter.export(torch.nn.Linear(2, 2), tmp_path / "c.onnx")
     assert list(tmp_path.iterdir()) == []

@@ -45,13 +45,9 @@ def test_batches_give_the_value_of_the_whole(cls: type[metrics.Metric]) -> None:
 @pytest.mark.filterwarnings("ignore:The ``compute`` method")
 def test_it_lives_in_a_collection_and_is_cloned_pickled_and_described() -> None:
     logits, labels = rows()
-    collection = torchmetrics.MetricCollection(
-        {
-            "ece": adapter.StreamedMetric(metrics.ECE()),
-            "mass": adapter.StreamedMetric(metrics.ECE(EqualMass(15))),
-            "nll": adapter.StreamedMetric(metrics.NLL()),
-        }
-    ).clone(prefix="val_")
+    kinds = {"ece": metrics.ECE(), "mass": metrics.ECE(EqualMass(15)), "nll": metrics.NLL()}
+    members = {name: adapter.StreamedMetric(kind) for name, kind in kinds.items()}
+    collection = torchmetrics.MetricCollection(members).clone(prefix="val_")
     collection.update(logits, labels)
     values = collection.compute()
     assert values["val_ece"].item() == pytest.approx(metrics.ECE()(Predictions.from_logits(logits, labels)))
@@ -86,11 +82,6 @@ def test_segmentation_shapes_and_ignored_pixels() -> None:
     assert streamed.compute().item() == pytest.approx(expected)
 
 
-def test_probabilities_are_refused_not_guessed() -> None:
-    with pytest.raises(InputError, match="which are probabilities"):
-        adapter.StreamedMetric(metrics.ECE()).update(torch.tensor([[0.25, 0.75]]), torch.tensor([1]))
-
-
 def test_logits_of_events_are_measured_together_with_their_labels() -> None:
     generator = torch.Generator().manual_seed(0)
     logits, labels = torch.randn(40, 3, generator=generator), torch.randint(2, (40, 3), generator=generator).float()
@@ -101,21 +92,8 @@ def test_logits_of_events_are_measured_together_with_their_labels() -> None:
     known = labels >= 0
     expected = torch.nn.functional.binary_cross_entropy_with_logits(logits[known].double(), labels[known].double())
     assert streamed.compute().item() == pytest.approx(expected.item(), rel=1e-6)
-    for wrong, sentence in (
-        (labels[:3], "labels"),
-        (labels[:10] + 5, "labels in"),
-        (labels[:10] / 2, "binary outputs"),
-    ):
-        with pytest.raises(InputError, match=sentence):
-            streamed.update(logits[:10], wrong)
-
-
-def test_sums_take_as_much_memory_after_many_batches_as_after_one() -> None:
-    streamed, sizes = adapter.StreamedMetric(metrics.ECE()), []
-    for _ in range(3):
-        streamed.update(*rows())
-        sizes.append(sum(part.numel() for part in streamed.parts))
-    assert sizes[0] == sizes[-1] < 200
+    with pytest.raises(InputError, match="labels in"):
+        streamed.update(logits[:10], labels[:10] + 5)
 
 
 def one_process(rank: int, folder: str) -> None:

@@ -42,10 +42,9 @@ class Net(nn.Module):
         return {"logits": self.layer(x)}
 
 
-def trainer(folder: Path, loss: Any, epochs: int, *, batch: int = 8, steps: int = 1, **more: Any) -> Any:
+def trainer(folder: Path, loss: Any, epochs: int, **more: Any) -> Any:
     arguments = hf.TrainingArguments(
-        output_dir=str(folder), num_train_epochs=epochs, per_device_train_batch_size=batch, save_strategy="epoch",
-        gradient_accumulation_steps=steps,
+        output_dir=str(folder), num_train_epochs=epochs, per_device_train_batch_size=8, save_strategy="epoch",
         eval_strategy="epoch", report_to=[], use_cpu=True, disable_tqdm=True, logging_strategy="no", seed=0,
     )  # fmt: skip
     return hf.Trainer(
@@ -75,9 +74,7 @@ def test_a_resumed_run_has_the_losss_state(tmp_path: Path) -> None:
 
 def test_a_training_without_an_update_ends_in_an_error(tmp_path: Path) -> None:
     loss = losses.AdaFocalLoss()
-    with pytest.raises(
-        InputError, match=r"AdaFocalLoss.update once per epoch, got no call in the whole training run; give"
-    ):
+    with pytest.raises(InputError, match="update once per epoch, got no call in the whole training run; give"):
         trainer(tmp_path, loss, 1, callbacks=[adapter.CalibrationCallback(loss)]).train()
 
 
@@ -108,7 +105,6 @@ HEAVY, ZERO = torch.tensor([1.0, 2.0, 5.0]), torch.tensor([1.0, 0.0, 5.0])
     "make",
     [
         lambda how: losses.FocalLoss(2.0, reduction=how),
-        lambda how: losses.FocalLoss(2.0, weight=HEAVY, reduction=how),
         lambda how: losses.FocalLoss(2.0, weight=ZERO, reduction=how),  # the label of row 7
         lambda how: losses.EntropyRegularizedLoss(0.1, base=losses.FocalLoss(2.0, weight=HEAVY, reduction=how)),
         lambda how: losses.Weighted(
@@ -148,14 +144,8 @@ def test_target_probabilities_and_several_labels_count_as_the_trainer_counts_the
 
 def test_a_causal_model_is_trained_on_the_next_tokens(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    sizes = {
-        "vocab_size": 7,
-        "hidden_size": 8,
-        "intermediate_size": 8,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 1,
-    }
-    model = hf.LlamaForCausalLM(hf.LlamaConfig(**sizes))
+    sizes = {"vocab_size": 7, "hidden_size": 8, "intermediate_size": 8}
+    model = hf.LlamaForCausalLM(hf.LlamaConfig(**sizes, num_hidden_layers=1, num_attention_heads=1))
     tokens = torch.randint(7, (4, 8))
     rows = [{"input_ids": row, "labels": row.clone()} for row in tokens]
     rows[0]["labels"][3:] = -100
@@ -178,9 +168,6 @@ def test_a_causal_model_is_trained_on_the_next_tokens(tmp_path: Path) -> None:
     assert figures["eval_NLL"] == pytest.approx(own, rel=1e-5)
     with pytest.raises(InputError, match="for a causal language model, set shift=True"):
         evaluated(None)
-    asked = hf.EvalPrediction(predictions=torch.zeros(4, 8, 7).numpy(), label_ids=tokens.numpy(), inputs=tokens.numpy())
-    with pytest.raises(InputError, match="set shift=True"):
-        adapter.compute_metrics_with()(asked)
 
 
 def test_images_have_their_classes_second() -> None:
@@ -190,12 +177,6 @@ def test_images_have_their_classes_second() -> None:
     assert adapter.compute_metrics_with([metrics.NLL()])(evaluation)["NLL"] == pytest.approx(expected, rel=1e-6)
 
 
-def test_metrics_of_one_class_have_names_of_their_own() -> None:
-    evaluation = hf.EvalPrediction(predictions=LOGITS.numpy(), label_ids=LABELS.numpy())
-    found = adapter.compute_metrics_with([metrics.ECE(), metrics.ECE(5), metrics.NLL()])(evaluation)
-    assert {repr(metrics.ECE()), repr(metrics.ECE(5)), "NLL"} < found.keys()
-
-
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [({"reduction": "none"}, "with the reduction 'mean' or 'sum'"), ({"ignore_index": -1}, "ignore_index=-100")],
@@ -203,8 +184,3 @@ def test_metrics_of_one_class_have_names_of_their_own() -> None:
 def test_a_loss_that_the_trainer_cannot_add_up_is_refused(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         adapter.loss_for_trainer(losses.FocalLoss(2.0, **options))
-
-
-def test_predictions_for_a_loss_that_does_not_adapt_are_refused() -> None:
-    with pytest.raises(InputError, match="an adaptive loss with predict"):
-        adapter.CalibrationCallback(losses.FocalLoss(3.0), predict=validation)

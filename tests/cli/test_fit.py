@@ -72,10 +72,6 @@ def test_several_labels(home: Path, run: Run) -> None:
     found = run("evaluate m.npz --multilabel -c m.safetensors --draws 0 --json")
     assert found["fitted"]["type"] == "MultiLabelCalibrator"
     run("evaluate m.npz -c m.safetensors", code=2, says="is for several labels per row; add --multilabel")
-    run("evaluate m.npz", code=2, says="--multilabel")
-    run(
-        "fit m.npz --multilabel -m HistogramBinning -o o.safetensors", code=2, says="two classes that needs only logits"
-    )
     np.savez("one.npz", logits=some_logits(rows=60)[0], labels=some_logits(rows=60)[1])
     run("evaluate one.npz --multilabel", code=2, says="leave out --multilabel")
 
@@ -89,7 +85,6 @@ def test_a_folder_is_fitted_in_batches(method: list[str], home: Path, run: Run) 
     assert ("candidates in use" in said) is (not method)
     assert "fitted on all rows" in said
     assert type(load("c.safetensors")).__name__ == (method[1] if method else "AutoCalibrator")
-    run("fit data -m GroupScaling -o o.safetensors", code=2, says="GroupScaling needs features")
     run("fit data --features all -m GroupScaling -o o.safetensors", code=2, says="--features has no effect on data")
 
 

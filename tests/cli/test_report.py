@@ -99,7 +99,6 @@ def table(path: str, head: str, *columns: Any) -> None:
 
 # What reads the first file of each kind.
 READING = {
-    "many classes": "mine.csv --columns p_* --label state --kind probs",
     "labels of their own": "mine.csv --columns score --kind probs --labels mine-labels.csv --on id",
     "splits": "mine.npz",
     "groups of a table": "mine.csv --columns score --label churned --kind probs --by region_code",
@@ -112,12 +111,7 @@ def write_files(kind: str) -> None:
     for seed, path in enumerate(("mine.csv", "other.csv", "new.csv")):
         rng = np.random.default_rng(seed)
         score, site = rng.random(1500), rng.integers(0, 2, 1500)
-        if kind == "many classes":
-            z, y = some_logits(seed=seed, rows=300)
-            p = np.exp(z.astype(float))
-            p = np.round(p / p.sum(1, keepdims=True), 9)
-            table(path, "p_w,p_x,p_y,p_z,state", *p.T.tolist(), ["wxyz"[k] for k in y])
-        elif kind == "labels of their own":
+        if kind == "labels of their own":
             happened = np.where(rng.random(1500) < score**2, "yes", "no")
             table(path.replace(".", "-labels."), "id,churned", range(1500), happened)
             Path(path).write_text("\n".join(["id,score", *(f"{k},{p:.9f}" for k, p in enumerate(score))]))
