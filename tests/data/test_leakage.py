@@ -26,32 +26,26 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("classes", [2, 3, 5, 300])
+@pytest.mark.parametrize("classes", [2, 300])
 @pytest.mark.parametrize("form", FORMS)
 def test_shuffled_fitting_rows_are_refused_in_every_form_and_new_rows_are_not(form: str, classes: int) -> None:
     z, y = rows(2000, seed=0, classes=classes)
     calibrator, order = Identity().fit(z, y), torch.randperm(2000, generator=torch.Generator().manual_seed(1))
     again = FORMS[form](z[order])
-    with pytest.raises(
-        LeakError, match=r"rows that were used for fitting; evaluate on other rows \(in Python, allow_fit_rows=True"
-    ):
+    with pytest.raises(LeakError, match=r"used for fitting; evaluate on other rows \(in Python, allow_fit_rows=True"):
         Predictions.from_logits(again, y[order], unchecked_kind=True).calibrated_by(calibrator)
     fresh, labels = rows(2000, seed=2, classes=classes)
-    for part in (
-        Predictions.from_logits(FORMS[form](fresh), labels, unchecked_kind=True),
-        Predictions.from_logits(fresh),
-    ):
-        assert len(part.calibrated_by(calibrator)) == 2000
+    new = Predictions.from_logits(FORMS[form](fresh), labels, unchecked_kind=True)
+    assert len(new.calibrated_by(calibrator)) == 2000
 
 
 def test_a_few_texts_that_occur_twice_are_no_leak() -> None:
     (z, y), (fresh, labels) = rows(1000, seed=7), rows(1000, seed=8)
     calibrator = Identity().fit(z, y)
     for coincide, leaks in ((5, False), (12, False), (30, True)):
-        mixed = Predictions.from_logits(
-            torch.cat([fresh[coincide:], z[: 30 * coincide : 30]]),
-            torch.cat([labels[coincide:], y[: 30 * coincide : 30]]),
-        )
+        again = slice(0, 30 * coincide, 30)
+        logits = torch.cat([fresh[coincide:], z[again]])
+        mixed = Predictions.from_logits(logits, torch.cat([labels[coincide:], y[again]]))
         if leaks:
             with pytest.raises(LeakError, match="30 of 1000 rows"):
                 mixed.calibrated_by(calibrator)

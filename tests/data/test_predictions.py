@@ -26,9 +26,8 @@ def test_rows_are_those_of_a_float64_softmax(dtype: torch.dtype) -> None:
     logits = drawn(5000).to(dtype)
     data = Predictions.from_logits(logits, torch.zeros(5000, dtype=torch.int64))
     exact = logits.double().log_softmax(dim=1)
-    assert torch.allclose(
-        data.confidence, exact.exp().amax(dim=1), rtol=1e-14 if dtype == torch.float64 else 2e-7, atol=0
-    )
+    rtol = 1e-14 if dtype == torch.float64 else 2e-7
+    assert torch.allclose(data.confidence, exact.exp().amax(dim=1), rtol=rtol, atol=0)
     assert torch.allclose(data.log_probs, exact, rtol=0, atol=1e-12)
     assert torch.allclose(data.nll, -exact[:, 0], rtol=0, atol=1e-12)
     # a softmax in float32 gives 1 for both
@@ -73,13 +72,6 @@ def test_rounded_rows_are_divided_by_their_sums() -> None:
     assert torch.allclose(Predictions.from_probs(half).probs.sum(dim=1), torch.ones(50), atol=1e-6, rtol=0)
     with pytest.raises(InputError, match=r"sum to 1, got 0\.998 in row 1"):
         Predictions.from_probs([[0.5, 0.5], [0.5, 0.498]])
-
-
-def test_one_score_a_row_becomes_two_classes() -> None:
-    z = torch.tensor([2.0, -1.0], dtype=torch.float64)
-    by_logit, by_probability = Predictions.from_binary_logits(z[:, None]), Predictions.from_binary_probs(z.sigmoid())
-    assert by_logit.predicted.tolist() == by_probability.predicted.tolist() == [1, 0]
-    assert torch.allclose(by_logit.confidence, by_probability.confidence, atol=1e-12)
 
 
 def test_positions_are_flattened_with_all_their_columns() -> None:
@@ -133,8 +125,6 @@ def test_a_model_is_run_in_evaluation_mode_and_put_back() -> None:
     data = Predictions.collect(model, batches)
     assert [part.training for part in model.modules()] == [True, True, False]
     assert torch.allclose(data.logits, model[1](inputs))
-    with pytest.raises(InputError, match="empty loader"):
-        Predictions.collect(model, [])
 
 
 # What stands with the scores: the same for every record ------------------------------------------------------------
@@ -176,21 +166,10 @@ def test_parts_that_differ_are_not_joined() -> None:
         (replace(data, weights=torch.ones(2).double()), "the same columns"),
         (Predictions.from_logits(drawn(2, 3), [0, 0]), "the same classes"),
         (replace(data, class_names=("dog", "cat")), "the same class_names"),
-        (replace(data, features={"age": torch.ones(2), "size": torch.ones(2)}), "the same features"),
         (replace(data, features={"age": np.array(["x", "y"])}), "the same features"),
-        (data.top_label(), "a list of Predictions"),
     ):
         with pytest.raises(InputError, match=message):
             Predictions.cat([data, other])
-    with pytest.raises(InputError, match="at least one part"):
-        Predictions.cat([])
-
-
-@pytest.mark.parametrize("index", [1, True, "a", (0, 1), [0, 9], [-3], [True], [0.5]])
-def test_what_selects_no_rows_is_refused(index: Any) -> None:
-    data = Predictions.from_logits(GOOD, [0, 1])
-    with pytest.raises((InputError, IndexError), match=r"row numbers|out of bounds|indices|boolean index"):
-        data[index]
 
 
 def test_what_is_made_of_predictions_keeps_their_columns() -> None:
@@ -215,24 +194,16 @@ def test_features_are_read_from_any_dtype() -> None:
         ({"weights": [1.0, -2.0]}, "got -2 in row 1; leave out rows that must not count"),
         ({"weights": [1.0, math.nan]}, "finite weights ≥ 0, got nan in row 1"),
         ({"weights": [0, 0]}, "expected weights up to 1e150, not all 0, got 0 to 0"),
-        ({"weights": [1e300, 1.0]}, "divide them by their mean, since their scale does not matter"),
         ({"weights": [1.0]}, r"weights of shape \(2,\)"),
-        ({"groups": [1]}, r"groups of shape \(2,\)"),
         ({"groups": [0.5, 1.0]}, "groups as integers or names"),
         ({"features": {"a": [1, 2, 3]}}, r"expected the feature 'a' of shape \(2,\), got shape \(3,\)"),
-        ({"features": {"a": [None, "x"]}}, "give missing entries a name of their own"),
         ({"features": {"a": ["x", math.nan]}}, "names and nan; .*give missing entries a name of their own"),
-        ({"features": [1, 2]}, "features as a dict"),
     ],
 )  # fmt: skip
 def test_columns_that_do_not_fit_are_refused(columns: dict[str, Any], message: str) -> None:
-    for make in (
-        lambda: Predictions.from_logits(GOOD, [0, 0], **columns),
-        lambda: Predictions.from_binary_probs([0.4, 0.9], [0, 1], **columns),
-        lambda: Pairs.from_probs([0.4, 0.9], [0, 1], **columns),
-    ):
+    for make, scores in ((Predictions.from_logits, GOOD), (Pairs.from_probs, [0.4, 0.9])):
         with pytest.raises(InputError, match=message):
-            make()
+            make(scores, [0, 1], **columns)
 
 
 @pytest.mark.parametrize(
@@ -241,21 +212,13 @@ def test_columns_that_do_not_fit_are_refused(columns: dict[str, Any], message: s
         (lambda: Predictions.from_logits([[1.0, 9.0], [math.inf, 2.0]]), "got inf in row 1"),
         (lambda: Predictions.from_logits(np.zeros((0, 3))), "at least one row"),
         (lambda: Predictions.from_logits([[1.0], [2.0]]), "K = 1; for a single sigmoid output, use from_binary_logits"),
-        (lambda: Predictions.from_logits([[1.0], [1.0, 2.0]]), "ragged rows"),
-        (lambda: Predictions.from_logits("scores.csv"), "load a file with calibrant.read"),
         (lambda: Predictions.from_logits(np.ma.masked_array(GOOD, mask=[[True, False]] * 2)), "without masked entries"),
         (lambda: NLL()(Pairs.from_probs([0.5], [1])), "got pairs of a probability and an outcome; pass the scores"),
         (lambda: Predictions.from_logits(GOOD, ["cat", "cow"], class_names=["cat", "dog"]), "got 'cow'"),
-        (lambda: Predictions.from_logits(GOOD, class_names=["cat", "cat"]), "2 distinct class_names"),
         (lambda: Predictions.from_logits(np.zeros((2, 3, 4)), np.zeros((2, 3), int)), "name the class axis with class_dim"),
         (lambda: Predictions.from_probs([[1.2, -0.2]]), "row 0; say kind logits"),
-        (lambda: Predictions.from_binary_probs([1.5]), r"probs in \[0, 1\]"),
-        (lambda: Predictions.from_binary_logits([[1.0, 2.0]]), "one logit per row"),
         (lambda: Predictions.from_logits(GOOD).calibrated_by(None), "expected a fitted calibrator, got NoneType"),
-        (lambda: Predictions(None), "expected a floating-point tensor of scores"),
-        (lambda: Predictions(torch.zeros(2, 2), labels=torch.zeros(3)), "2 entries in labels, got 3"),
         (lambda: Pairs.from_probs([0.5], [2]), r"labels in \[0, 2\)"),
-        (lambda: Pairs.from_top_label([0.5], [0, 1], [0]), r"labels of shape \(1,\)"),
         (lambda: Predictions.from_logits(GOOD).correct, "expected labelled predictions"),
         (lambda: Accuracy()(Predictions.from_logits(GOOD, [0, 1], weights=[1, 0])[1:]), "at least one row of positive weight for Acc"),
     ],
@@ -290,5 +253,3 @@ def test_masks_are_two_class_predictions_of_their_pixels(shape: tuple[int, ...])
     assert NLL()(data) == pytest.approx(expected.item(), rel=1e-6)
     assert data.groups.unique(return_counts=True)[1].tolist() == [15, 20]
     assert torch.equal(Predictions.from_binary_logits(logits, masks, ignore_index=255).labels, y)
-    with pytest.raises(InputError, match="one logit per row or pixel"):
-        Predictions.from_binary_logits(logits.reshape(-1, 2))

@@ -49,23 +49,17 @@ def write_page(kind: str, folder: Path) -> Path:
         return write_report([Model(kind, Predictions.from_binary_logits(z[0], 0 * y[0]))], path, draws=20)
     if kind in ("event", "groups", "study"):
         features = {"site": site[1]} if kind == "groups" else None
-        fit, test = (
-            Predictions.from_binary_logits(z[0], y[0]),
-            Predictions.from_binary_logits(z[1], y[1], features=features),
-        )
+        fit = Predictions.from_binary_logits(z[0], y[0])
+        test = Predictions.from_binary_logits(z[1], y[1], features=features)
         calibrator = TemperatureScaling().fit(fit)
         model = Model(kind, test, test.calibrated_by(calibrator), calibrator)
         if kind != "study":
             return write_report([model], path, draws=20)
         x, rise = (1.0, 2.0, 3.0), (0.1, 0.2, 0.4)
-        lines = [
-            Line(f"objective {k}", x, tuple(k + 1 - v for v in rise), (k + 0.2,) * 3, (k + 1.2,) * 3) for k in range(9)
-        ]
+        lines = tuple(Line(f"objective {k}", x, tuple(k + 1 - v for v in rise)) for k in range(9))
         pairs = test.top_label().p, test.top_label().y
-        bars = Bars(
-            "Cross-entropy", "largest logit", "samples", (0.0, 1.0, 2.0), {"early": (3.0, 1.0), "late": (1.0, 2.0)}
-        )
-        panels = (Plot("test", "epoch", "T", tuple(lines)), bars, Reliability("before", EqualWidth(15).table(*pairs)))
+        bars = Bars("Cross-entropy", "largest logit", "samples", x, {"early": (3.0, 1.0), "late": (1.0, 2.0)})
+        panels = (Plot("test", "epoch", "T", lines), bars, Reliability("before", EqualWidth(15).table(*pairs)))
         wide = Table("All objectives", [f"a column {k}" for k in range(14)], [[f"{k}.00 ± 0.10" for k in range(14)]])
         first = [Claims("In short", ["What is wrong: " + 40 * "words "]), wide]
         drawn = pictures_of([Drawing("name", "A title", "What it is.", panels, 3)])
@@ -77,12 +71,7 @@ def write_page(kind: str, folder: Path) -> Path:
     test = Predictions.from_logits(3 * true[1], labels[1], groups=np.arange(900) // 90)
     calibrator = TemperatureScaling().fit(fit)
     names = [f"a class with quite a long name {k}" for k in range(classes)]
-    model = Model(
-        "a-model-with-a-rather-long-name-of-its-own",
-        test,
-        test.calibrated_by(calibrator),
-        calibrator,
-        class_names=names,
-    )
+    name = "a-model-with-a-rather-long-name-of-its-own"
+    model = Model(name, test, test.calibrated_by(calibrator), calibrator, class_names=names)
     more = [Model("plain_" + 9 * "underscored_" + "name", test)] if kind == "classes" else []
     return write_report([model, *more], path, draws=20)

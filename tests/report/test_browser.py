@@ -131,8 +131,6 @@ def test_text_and_marks_of_every_page_stand_out(flags: list[str], pages: dict[st
         assert pale == [], place
         assert text > 20
         assert marks >= 4
-    faulty = {
-        "pale": pages["event"].replace("--ink: #1b1f24", "--ink: #a3adb8").replace("--ink: #e6eaee", "--ink: #45515e")
-    }
-    ((pale, _, _),) = framed(faulty, PALE, [1280], tmp_path, *flags).values()
+    faulty = pages["event"].replace("--ink: #1b1f24", "--ink: #a3adb8").replace("--ink: #e6eaee", "--ink: #45515e")
+    ((pale, _, _),) = framed({"pale": faulty}, PALE, [1280], tmp_path, *flags).values()
     assert pale, "a page that is too pale is found"

@@ -53,7 +53,7 @@ def test_figures_are_those_of_the_rows() -> None:
             1.0,
             0.13,
             "a hint: probabilities of leaves are too high by 1.8",
-            "One in twenty calibrated models shows this by chance",
+            "One in twenty calibrated models shows this",
         ),
     ],
 )

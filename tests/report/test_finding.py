@@ -4,7 +4,6 @@ import re
 from functools import cache
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -26,25 +25,11 @@ def random_predictions(*, rows: int = 500, classes: int = 4, seed: int = 0) -> P
     return Predictions.from_logits(z, torch.multinomial(z.softmax(1), 1, generator=generator)[:, 0])
 
 
-def test_classes_are_sorted_by_the_error_after() -> None:
-    before = random_predictions()
-    after = Predictions.from_logits(before.logits * 3, before.labels)
-    parts = diagnose(Model("m", before, after, class_names=["a", "b", "c", "d"]), draws=0).classes
-    assert [p.error_after for p in parts] == sorted((p.error_after for p in parts), reverse=True)
-    first = next(part for part in parts if part.name == "a")
-    assert first.n == int((before.labels == 0).sum())
-    assert first.expected == pytest.approx(float(before.log_probs.exp()[:, 0].mean()))
-    assert first.observed == pytest.approx(first.n / len(before))
-
-
 def test_panels_show_the_worst_after_calibration() -> None:
     data = random_predictions()
-    before = Predictions.from_logits(data.logits, data.labels, groups=np.arange(500) // 50)
-    after = Predictions.from_logits(data.logits * 2, data.labels, groups=before.groups)
-    found = diagnose(Model("m", before, after), draws=0)
+    found = diagnose(Model("m", data, Predictions.from_logits(data.logits * 2, data.labels)), draws=0)
     shown = [block.caption for block in classes_section(found, panels=6).blocks if isinstance(block, Picture)]
     assert shown == [f"{part.name}: ECE {100 * part.error_after:.2f} %" for part in found.classes]
-    assert any("to 10 groups" in sentence for sentence in found.facts)
     assert not any(isinstance(block, Picture) for block in classes_section(found, panels=0).blocks)
     assert classes_section(diagnose(Model("m", data.top_label()), draws=0), panels=6) is None
 
@@ -58,10 +43,10 @@ def scaled(factor: float, *, seed: int, rows: int = 3000) -> Predictions:
 
 
 @cache
-def section(factor: float, *, seed: int = 1, margin: float = 0.02, rows: int = 3000) -> Finding:
-    fit, test = scaled(factor, seed=seed), scaled(factor, seed=seed + 1, rows=rows)
+def section(factor: float) -> Finding:
+    fit, test = scaled(factor, seed=1), scaled(factor, seed=2)
     calibrator = TemperatureScaling().fit(fit.logits, fit.labels)
-    return diagnose(Model("m", test, test.calibrated_by(calibrator), calibrator), draws=100, margin=margin)
+    return diagnose(Model("m", test, test.calibrated_by(calibrator), calibrator), draws=100)
 
 
 @pytest.mark.parametrize(("factor", "side"), [(3.0, "Over-confident by"), (0.3, "Under-confident by")])
@@ -92,7 +77,6 @@ def test_a_model_with_hardly_an_error_needs_other_rows(wrong: int, advice: str) 
     data = Predictions.from_logits(logits, labels)
     found = diagnose(Model("m", data, Predictions.from_logits(2 * logits, labels), "Auto(keep=None)"), draws=20)
     assert found.advice.headline.startswith(advice)
-    assert "keep=" not in " ".join([found.advice.headline, *found.advice.reasons, *found.facts])
 
 
 def test_a_calibrated_model_with_many_rows_is_left_as_it_is() -> None:
@@ -131,9 +115,7 @@ def test_a_calibrator_that_does_harm_is_not_recommended() -> None:
     assert found.advice.headline == "Leave the model uncalibrated: Sharpen makes its log-loss worse."
     off = scaled(3.0, seed=1)
     found = diagnose(Model("m", off, Predictions.from_logits(off.logits * 1.1, off.labels), "Sharpen"), draws=50)
-    assert found.advice.headline.startswith(
-        "Calibrate with another method: Sharpen makes its log-loss worse, and the error"
-    )
+    assert found.advice.headline.startswith("Calibrate with another method: Sharpen makes its log-loss worse")
     assert "AutoCalibrator().fit" in found.advice.commands[0][1]
 
 
@@ -162,9 +144,8 @@ def test_several_labels_are_tested_together_and_the_worst_is_shown() -> None:
     after = test.calibrated_by(calibrator)
     found = diagnose(Model("m", test, after, calibrator, source="a b.npz", split="test"), draws=20)
     gap = float((test.label(2).p - test.label(2).y).mean())
-    assert (
-        found.verdicts[0].headline == f"Probabilities are too high by {100 * gap:.1f} points for 'label 2': significant"
-    )
+    said = f"Probabilities are too high by {100 * gap:.1f} points for 'label 2': significant"
+    assert found.verdicts[0].headline == said
     assert found.events[0].gap.estimate == pytest.approx(gap)
     nll = [label_terms(data)["NLL"].mean() for data in (test, after)]
     assert found.gain.difference == pytest.approx(float(nll[0] - nll[1]))

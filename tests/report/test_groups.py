@@ -9,7 +9,6 @@ import pytest
 
 from calibrant import Predictions
 from calibrant.calibrators import GroupScaling, TemperatureScaling
-from calibrant.errors import InputError
 from calibrant.evaluate import subgroups
 from calibrant.metrics import ECE
 from calibrant.report import Model, write_report
@@ -76,18 +75,6 @@ def test_without_large_groups_or_columns_it_says_so() -> None:
     few = audit_of(Model("net", people(groups=np.arange(1200) % 4)))
     assert few.before is None
     assert few.notes[-1].startswith("Groups are not tested: ")
-
-
-@pytest.mark.parametrize(
-    ("by", "words"),
-    [
-        (["town"], "expected the feature 'town' among the columns of the predictions, got 'age', 'name', 'site'"),
-        (["name"], "at most 2,000 groups"),
-    ],
-)
-def test_columns_that_are_not_there_are_refused(by: Any, words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        audit_of(Model("net", people(2200), by=by))
 
 
 def test_weights_weight_every_figure_whatever_their_scale(tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 import html
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +16,7 @@ import torch
 
 from calibrant import Predictions
 from calibrant.calibrators import TemperatureScaling
-from calibrant.errors import FileFormatError, InputError
-from calibrant.metrics import ECE
+from calibrant.errors import InputError
 from calibrant.report import Model, write_report
 from calibrant.report.model import Table
 
@@ -83,40 +84,29 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     assert first == second
 
 
-def test_json_holds_rows_and_diagrams(tmp_path: Path) -> None:
-    model = a_model(groups=True)
-    shown = json.loads(written(tmp_path / "r.json", [model]))
-    by = {(row["metric"], row["calibrator"]): row for row in shown["rows"]}
-    assert by[repr(ECE()), None]["value"] == ECE()(model.before)
-    assert by[repr(ECE()), str(model.calibrator)]["value"] == ECE()(model.after)
-    assert sum(b["count"] for b in shown["models"][0]["diagram_before"]["bins"]) == 600
-    assert shown["rows"][0]["split"] == "test"
-
-
 def test_tables_computed_elsewhere_stand_in_both_formats(tmp_path: Path, undrawn: None) -> None:
     table = Table("T & co", ["a", "b"], [["1", "2"]])
     found = json.loads(written(tmp_path / "report.json", [a_model()], tables=[table]))
     assert (found["title"], found["tables"][0]["rows"]) == ("Calibration report", [["1", "2"]])
     assert "T &amp; co" in written(tmp_path / "r.html", [a_model()], tables=[table])
-    with pytest.raises(InputError, match=r"expected a name that ends in \.html or \.htm or \.json"):
-        written(tmp_path / "report.pdf", [a_model()])
 
 
-def test_wrong_input_is_refused_and_nothing_written(tmp_path: Path, undrawn: None) -> None:
-    with pytest.raises(InputError, match="expected at least one model"):
-        write_report([], tmp_path / "r.html")
-    with pytest.raises(
-        InputError, match="expected the same rows and weights before and after calibration for m, got 600 and 5"
-    ):
-        Model("m", over_confident(), over_confident()[:5])
-    with pytest.raises(InputError, match="expected the same rows and weights before and after calibration for m"):
-        Model("m", over_confident(), replace(over_confident(), weights=torch.ones(600) + torch.eye(600)[0]))
-    with pytest.raises(InputError, match="expected 3 class names, got 2"):
-        Model("m", over_confident(), class_names=["a", "b"])
-    with pytest.raises(InputError, match="labelled"):
-        Model("m", Predictions.from_logits(torch.randn(3, 2)))
-    with pytest.raises(FileFormatError, match="expected a writable place"):
-        write_report([a_model()], tmp_path / "none" / "r.html", draws=1)
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (list, "expected at least one model"),
+        (lambda: Model("m", over_confident(), over_confident()[:5]), "same rows and weights .* for m, got 600 and 5"),
+        (
+            lambda: Model("m", over_confident(), replace(over_confident(), weights=torch.arange(600.0).double())),
+            "expected the same rows and weights before and after calibration for m",
+        ),
+        (lambda: Model("m", over_confident(), class_names=["a", "b"]), "expected 3 class names, got 2"),
+        (lambda: Model("m", Predictions.from_logits(torch.randn(3, 2))), "labelled"),
+    ],
+)
+def test_wrong_input_is_refused_and_nothing_written(make: Callable[[], Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        write_report(make(), tmp_path / "r.html")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -133,9 +123,6 @@ def test_of_several_models_the_page_says_which_is_better(tmp_path: Path, undrawn
     (found,) = json.loads(write_report(pair, tmp_path / "r.json", draws=20).read_text())["comparisons"]
     assert found["verdict"].replace(" %", "\u00a0%") in text
     assert (found["a"], found["b"], found["calibrated"], found["rows"][0]["winner"]) == ("kept", "noisy", False, "a")
-    same = write_report([pair[0], pair[0]], tmp_path / "r.html", draws=20).read_text()
-    assert "kept (1)" in same
-    assert "kept (2)" in same
     # models of other rows are not compared
     assert "Which" not in write_report([pair[0], Model("elsewhere", other)], tmp_path / "r.html", draws=20).read_text()
 
@@ -144,14 +131,11 @@ def test_of_several_models_the_page_says_which_is_better(tmp_path: Path, undrawn
     "data",
     [
         Predictions.from_logits([[1.0, 2.0]], [0]),
-        Predictions.from_logits([[1.0, 2.0], [5.0, 0.0]], [1, 0]),
         Predictions.from_logits(torch.eye(3)[torch.tensor([0, 1, 2, 0])] * 30, [0, 1, 2, 1]),
         Predictions.from_logits([[0.0, -np.inf, 1.0]] * 5, [2, 0, 2, 0, 0]),
-        Predictions.from_logits(torch.zeros(50, 4), [0, 1] * 25),
         Predictions.from_logits(torch.ones(50, 4).bfloat16().cumsum(1), [0, 1] * 25),
-        Predictions.from_probs(torch.full((50, 4), 0.25), [0, 1] * 25, groups=["a", "b"] * 25),
     ],
-    ids=["one row", "all right", "saturated", "excluded class", "uniform", "bfloat16", "groups"],
+    ids=["one row", "saturated", "excluded class", "bfloat16"],
 )
 def test_odd_data_are_reported(data: Predictions, tmp_path: Path) -> None:
     model = Model("odd", data, data, "the same")
