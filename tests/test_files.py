@@ -167,17 +167,8 @@ def test_writers_take_turns_by_whatever_name(tmp_path: Path) -> None:
     assert file.read_text() == 40 * "x"
 
 
-@pytest.mark.parametrize("path", [None, 3, b"a.npz", "", "a\0b.npz"])
+@pytest.mark.parametrize("path", [None, "", "a\0b.npz"])
 def test_what_is_no_path_is_refused(path: Any) -> None:
     for call in (_files.read_arrays, _files.check_target):
         with pytest.raises(InputError, match="expected path as"):
             call(path)
-
-
-def test_a_name_that_is_no_text_can_be_shown(tmp_path: Path) -> None:
-    name = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.npz")
-    with pytest.raises(FileFormatError, match=r"no such file: .*caf\\xe9\.npz") as refused:
-        _files.read_arrays(name)
-    str(refused.value).encode()
-    _files.write_arrays(name, {"logits": np.eye(2)})
-    assert "logits" in _files.read_arrays(name)

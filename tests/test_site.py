@@ -63,19 +63,6 @@ def test_every_name_of_a_module_has_a_page_with_links(hooks: Any) -> None:
     assert "A guide" not in pages["reference/metrics/ACE.md"]
 
 
-def test_a_reference_page_omits_what_the_base_describes(hooks: Any) -> None:
-    assert hooks.own_members(calibrant.losses.AdaFocalLoss) == ["update", "adapted", "gamma_of"]
-
-
-@pytest.mark.parametrize("name", ["choose-a-loss", "choose-a-calibrator", "choose-a-metric"])
-def test_every_name_that_leads_a_row_is_linked(hooks: Any, name: str) -> None:
-    page = (ROOT / "docs" / f"{name}.md").read_text()
-    plain = [line for line in page.splitlines() if line.startswith("| `")]
-    linked = [line for line in hooks.linked(page).splitlines() if line.startswith("| [`")]
-    assert plain
-    assert len(linked) == len(plain)
-
-
 def test_code_links_and_other_words_stay_as_they_are(hooks: Any) -> None:
     text = "```\n| `ECE` |\n```\n| [`ECE`](x.md) | `other` |\n`ECE` in a sentence"
     assert hooks.linked(text) == text
@@ -86,14 +73,12 @@ def test_options_and_short_names_do_not_break(hooks: Any) -> None:
     mark = '<span class="whole">{}</span>'
     option, name = mark.format("--fit-split"), mark.format("CIFAR-10")
     assert hooks.whole("<p><code>report --fit-split val</code></p>") == f"<p><code>report {option} val</code></p>"
-    assert (
-        hooks.whole('<td id="a-b">CIFAR-10, <a href="x-y">z</a></td>')
-        == f'<td id="a-b">{name}, <a href="x-y">z</a></td>'
-    )
+    cell = '<td id="a-b">{}, <a href="x-y">z</a></td>'
+    assert hooks.whole(cell.format("CIFAR-10")) == cell.format(name)
     for kept in (
         "<p>CIFAR-10</p>",
         "<pre><span></span><code>a --b</code></pre>",
-        "<td>a-name-that-is-much-too-long-for-a-cell</td>",
+        "<td>a-name-much-too-long-for-a-cell</td>",
     ):
         assert hooks.whole(kept) == kept
 

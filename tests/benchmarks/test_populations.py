@@ -75,12 +75,3 @@ def test_a_run_continues_its_record_and_the_table_sums_it_up(
     assert {one["population"] for one in cells} == {"one point .9", "one point .999"}
     assert [one["replicates"] for one in pooled(cells)] == [8, 8]
     assert table(cells).splitlines()[2].startswith("| interval-accuracy | 5.0% | 2 | 100% |")
-
-
-def test_cells_of_several_seeds_count_together_and_those_above_the_limit_are_counted() -> None:
-    where = {"promise": "gate-ece", "population": "far", "n": 300, "shown": 0.5}
-    cells = [
-        {**where, "replicates": 300, "seed": 1, "broken": 0.08},
-        {**where, "replicates": 900, "seed": 2, "broken": 0.04},
-    ]
-    assert table(cells).splitlines()[-1] == "| gate-ece | 2.5% | 1 | 50% | 5.0% | 5.0%: far, n = 300 | 1 |"

@@ -18,17 +18,9 @@ def test_the_page_holds_the_table_of_the_records() -> None:
     assert table(ROOT / "benchmarks" / "records") in (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("ratio", "words"),
-    [
-        ([1.0], "first"),
-        ([0.96, 0.9, 0.99], "within 5 % of first"),
-        ([0.9, 0.8, 1.1], "no significant difference"),
-        ([0.9, 0.8, 0.95], "behind"),
-    ],
-)
-def test_a_ratio_is_put_into_words(ratio: list[float], words: str) -> None:
-    assert race.verdict(ratio) == words
+def test_a_ratio_is_put_into_words() -> None:
+    found = [race.verdict(ratio) for ratio in ([1.0], [0.96, 0.9, 0.99], [0.9, 0.8, 1.1], [0.9, 0.8, 0.95])]
+    assert found == ["first", "within 5 % of first", "no significant difference", "behind"]
 
 
 def test_the_ratio_is_that_of_medians_within_its_interval() -> None:
@@ -39,11 +31,6 @@ def test_the_ratio_is_that_of_medians_within_its_interval() -> None:
     noisy, low, high = race.ratio([2 + draw.random() for _ in ours], ours)
     assert low < noisy < high
     assert race.ratio([4.0], ours) == [pytest.approx(4 / sorted(ours)[7], rel=0.01)]
-
-
-def test_peak_memory_is_that_of_the_call() -> None:
-    peak = race.peak(lambda: bytearray(b"x" * (64 << 20)))
-    assert peak is None or 60 << 20 < peak < 150 << 20
 
 
 def test_a_race_records_every_contender() -> None:

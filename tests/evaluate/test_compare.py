@@ -37,9 +37,7 @@ def test_a_model_against_itself_cannot_be_told_apart() -> None:
     found = compare(model(), model())
     assert [row.winner for row in found.rows] == [None] * 4
     assert [row.p_value for row in found.rows] == [1.0] * 4
-    assert found.verdict.startswith(
-        "A and B do not differ significantly in calibration: both have the same ECE (p = 1). "
-    )
+    assert found.verdict.startswith("A and B do not differ significantly in calibration: both have the same ECE (p = 1).")
     assert found.verdict.endswith("A and B do not differ significantly in Accuracy, NLL or Brier.")
 
 
@@ -128,9 +126,7 @@ def test_few_errors_decide_no_loss() -> None:
         what = "" if tested else "groups with "
         assert f"(20 {what}wrong decisions of each model are needed, but there are only 5;" in found.verdict
         assert "the ECE of A is lower by 6.77 points." in found.verdict
-        assert (
-            "groups with wrong decisions on which the models differ are needed, but there are only 5" in found.verdict
-        ) is not tested
+        assert ("groups with wrong decisions on which the models differ are needed" in found.verdict) is not tested
 
 
 def test_one_group_has_no_test_but_its_figures() -> None:

@@ -5,17 +5,14 @@ import math
 import numpy as np
 import pytest
 import torch
-from tests.conftest import late
 
-from calibrant import MultiLabel, Pairs
+from calibrant import MultiLabel
 from calibrant.errors import InputError, ZeroProbabilityWarning
 from calibrant.evaluate import label_table, multilabel_panel, subgroups
 from calibrant.evaluate.panel import Row
 from calibrant.metrics import ECE
 from calibrant.statistics import interval
 from calibrant.statistics.means import mean_interval
-
-metrics = late("sklearn.metrics")
 
 
 def sample(rows: int = 400, seed: int = 0, *, slope: float = 1.5, missing: float = 0.1, **more: object) -> MultiLabel:
@@ -32,23 +29,6 @@ def values(data: MultiLabel) -> dict[tuple[str, str], Row]:
     return {(row.metric, row.average): row for row in multilabel_panel(data)}
 
 
-def test_values_are_those_of_scikit_learn_and_of_binary_pairs() -> None:
-    data = sample()
-    found = values(data)
-    parts = [data.label(name) for name in data.names]
-    p, y = torch.cat([one.p for one in parts]).numpy(), torch.cat([one.y for one in parts]).numpy()
-    assert found["NLL", "pooled"].value == pytest.approx(metrics.log_loss(y, p), rel=1e-12)
-    assert found["Brier", "pooled"].value == pytest.approx(metrics.brier_score_loss(y, p), rel=1e-12)
-    assert found["NLL", "macro"].value == pytest.approx(
-        np.mean([metrics.log_loss(one.y, one.p) for one in parts]), rel=1e-12
-    )
-    assert found["Bias", "macro"].value == pytest.approx(
-        np.mean([float((one.p - one.y).mean()) for one in parts]), rel=1e-9
-    )
-    assert found["ECE", "pooled"].value == pytest.approx(ECE()(Pairs.from_probs(p, y.astype(int))), rel=1e-12)
-    assert found["ECE", "macro"].value == pytest.approx(np.mean([ECE()(one) for one in parts]), rel=1e-12)
-
-
 def beside(kind: str, rows: int) -> dict[str, object]:
     """Return weights, some of them 0, or groups, or both, as the words of ``kind`` say."""
     generator, found = torch.Generator().manual_seed(7), {}
@@ -57,9 +37,6 @@ def beside(kind: str, rows: int) -> dict[str, object]:
         weights[torch.rand(rows, generator=generator) < 0.1] = 0
         found = {"weights": weights}
     return found | ({"groups": torch.randint(0, 60, (rows,), generator=generator)} if "groups" in kind else {})
-
-
-KINDS = ["plain", "weights", "groups", "weights groups"]
 
 
 @pytest.mark.parametrize("kind", ["plain", "weights", "groups", "weights groups"])

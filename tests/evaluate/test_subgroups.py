@@ -141,12 +141,7 @@ def test_numbers_are_cut_and_missing_ones_are_a_group() -> None:
 
 
 @pytest.mark.parametrize(
-    ("features", "words"),
-    [
-        (["nowhere"], "expected the feature 'nowhere' among the columns of the predictions, got 'age', 'sex', 'site'"),
-        ({"x": [1, 2]}, r"expected the feature 'x' of shape \(300,\)"),
-        ({}, "at least one column"),
-    ],
+    ("features", "words"), [({"x": [1, 2]}, r"the feature 'x' of shape \(300,\)"), ({}, "one column")]
 )
 def test_bad_input_is_refused(features: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):

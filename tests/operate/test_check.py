@@ -1,5 +1,6 @@
 """The gate: three verdicts, together at 5 %, and one sentence for what it cannot decide."""
 
+import json
 import math
 import re
 from dataclasses import replace
@@ -115,23 +116,11 @@ def test_a_baseline_holds_the_same_rows() -> None:
     ("arguments", "message"),
     [
         ({}, "such as a maximum of 0.03 for ece (`maximum=`, or `--max` on the command line)"),
-        (
-            {"maximum": {"nll": 0.3}},
-            "'nll' cannot have a maximum; give a limit against a baseline instead (`no_worse=`, or `--no-worse`",
-        ),
-        (
-            {"maximum": {"accuracy": 0.3}},
-            "a maximum; give a minimum instead (`minimum=`, or `--min` on the command line)",
-        ),
+        ({"maximum": {"nll": 0.3}}, "'nll' cannot have a maximum; give a limit against a baseline instead"),
         ({"minimum": {"ece": 0.03}}, "'ece' cannot have a minimum; give a maximum instead (`maximum=`, or `--max`"),
-        (
-            {"maximum": {"f1": 0.3}},
-            "'f1' cannot have a maximum; choose one of error, brier, ece, event-ece, also after",
-        ),
         ({"no_worse": {"f1": 0.3}}, "choose one of accuracy, error, brier, ece, event-ece, nll"),
         ({"maximum": {"ece": 1.3}}, "the limit of ece must lie in [0, 1], not 1.3; 1.3 % is 0.013"),
         ({"maximum": {"worst-group-ece": 0.1}}, "needs the columns that define groups (`features=`, or `--by`"),
-        ({"maximum": {"ece": 0.1}, "features": {"site": ["a"] * 100}}, "the columns that define groups need a limit"),
     ],
 )
 def test_what_cannot_be_checked_is_one_sentence(arguments: dict[str, object], message: str) -> None:
@@ -140,8 +129,6 @@ def test_what_cannot_be_checked_is_one_sentence(arguments: dict[str, object], me
 
 
 def test_plain_is_json_without_infinities() -> None:
-    import json
-
     one = binary(rows=1, accuracy=1.0)
     found = check(one, maximum={"ece": 0.05}, no_worse={"nll": 0.1}, baseline=one)
     assert json.loads(json.dumps(found.plain(), allow_nan=False))["verdict"] == "not enough evidence"
@@ -174,12 +161,6 @@ def test_expected_changes_widen_the_error_of_a_log_loss() -> None:
     # 20 rows lost 4.6 nats, of which the old model expects 40 to do so
     gain, loss = (math.log(a / b) - line.value for a, b in ((0.9, 0.999), (0.1, 0.001)))
     assert (line.high - line.low) / 2 == pytest.approx(2 * (360 * gain**2 + 40 * loss**2) ** 0.5 / 400, rel=0.1)
-
-
-def test_a_baseline_over_other_classes_is_refused() -> None:
-    new, old = (Predictions.from_probs([[0.5, *[0.5 / k] * k]] * 30, [0] * 30) for k in (1, 2))
-    with pytest.raises(InputError, match="predictions for the same classes"):
-        check(new, baseline=old, no_worse={"brier": 0.5})
 
 
 def test_an_event_fails_its_limit_where_its_decisions_cancel() -> None:

@@ -30,19 +30,12 @@ def test_given_predictions_stand_for_the_model() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("true_ece", "message"),
     [
-        ({"ece": 0.03}, "either predictions or an accuracy to assume, and not both"),
-        (
-            {"ece": 0.03, "accuracy": 0.9, "true_ece": 0.03},
-            "10,000,000 rows cannot distinguish a true ECE of 0.03 from the limit 0.03",
-        ),
-        (
-            {"ece": 0.03, "accuracy": 0.9, "true_ece": 0.95},
-            "confidences with mean 0.900 cannot have a true ECE of 0.95",
-        ),
+        (0.03, "10,000,000 rows cannot distinguish a true ECE of 0.03 from the limit 0.03"),
+        (0.95, "confidences with mean 0.900 cannot have a true ECE of 0.95"),
     ],
 )
-def test_what_cannot_be_planned_is_one_sentence(arguments: dict[str, float], message: str) -> None:
+def test_what_cannot_be_planned_is_one_sentence(true_ece: float, message: str) -> None:
     with pytest.raises(InputError, match=re.escape(message)):
-        rows_needed(**arguments, draws=10)
+        rows_needed(ece=0.03, accuracy=0.9, true_ece=true_ece, draws=10)

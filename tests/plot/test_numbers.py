@@ -17,8 +17,8 @@ from calibrant.statistics import null_band
 isotonic = late("sklearn.isotonic")
 
 
-def random_predictions(*, rows: int = 500, classes: int = 4, seed: int = 0) -> Predictions:
-    return Predictions.from_logits(*drawn(rows, classes, seed=seed, spread=2, sharp=1))
+def random_predictions() -> Predictions:
+    return Predictions.from_logits(*drawn(500, 4, spread=2, sharp=1))
 
 
 def test_tied_confidences_empty_bins_and_lose_no_edge() -> None:
@@ -26,7 +26,7 @@ def test_tied_confidences_empty_bins_and_lose_no_edge() -> None:
     assert [(b.low, b.high, b.count) for b in diagram.bins] == [(0.0, 0.6, 50), (0.6, 1.0, 50)]
 
 
-@pytest.mark.parametrize("rows", [7, 400, 5000])
+@pytest.mark.parametrize("rows", [7, 400])
 def test_the_isotonic_curve_is_that_of_scikit_learn(rows: int) -> None:
     rng = np.random.default_rng(rows)
     p = rng.uniform(0, 1, rows).round(2)
@@ -104,9 +104,8 @@ def test_a_diagram_by_hand() -> None:
     assert diagram.accuracy == pytest.approx(8 / 14)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_diagram_agrees_with_the_metrics(seed: int) -> None:
-    data = random_predictions(seed=seed)
+def test_a_diagram_agrees_with_the_metrics() -> None:
+    data = random_predictions()
     diagram = diagram_of(data)
     assert diagram.ece == pytest.approx(ECE(EqualMass())(data))
     assert diagram_of(data, binning=EqualWidth()).ece == ECE()(data)
