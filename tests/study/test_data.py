@@ -146,7 +146,7 @@ def test_a_function_gives_arrays_or_data_sets(home: Path) -> None:
         assert np.allclose(inputs, expected[place])
         assert torch.equal(labels, torch.arange(30) % 3)
     assert dict(fold.sizes) == {"classes": 3, "inputs": 6}
-    with pytest.raises(InputError, match="labels .N,. of 0, 1, … in 'val'"):
+    with pytest.raises(InputError, match=r"labels \(N,\) of 0, 1, … in 'val'"):
         load_fold({"name": "module", "module": "data_of_a_test:names"})
 
 

@@ -187,7 +187,7 @@ def test_a_truncated_image_is_named_by_its_row(tmp_path: Path, name: str) -> Non
 
 
 def test_broken_parts_are_named(tmp_path: Path) -> None:
-    pixels, labels = np.zeros((4, 32, 32, 3), dtype=np.uint8), np.zeros(4, dtype=int)
+    pixels = np.zeros((4, 32, 32, 3), dtype=np.uint8)
     wanted = r"expected images \(N, 32, 32, 3\) uint8 and labels \(N,\) of whole numbers in .*, N ≥ 1, got "
     for arrays, said in (
         ({"images": pixels}, wanted + r"images \(4, 32, 32, 3\) uint8;"),
