@@ -47,6 +47,8 @@ def test_a_place_is_put_before_the_place_that_is_known() -> None:
     inner = errors.FileFormatError(expected="a", got="b", remedy="c", place="line 3")
     assert str(inner.at("a.jsonl")) == "a.jsonl, line 3: expected a, got b; c"
     assert str(errors.InputError("a sentence").at("a.csv")) == "a.csv: a sentence"
+    numbered = errors.InputError("a", "b", "c", row=7)
+    assert (str(numbered.at("a.csv")), numbered.at("a.csv").row) == ("a.csv: expected a, got b in row 7; c", 7)
 
 
 def test_what_was_got_is_cut_where_a_sentence_would_end_to_be_one() -> None:

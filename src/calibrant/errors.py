@@ -51,13 +51,17 @@ class CalibrantError(Exception):
         got: What was passed instead.
         remedy: What the user can do.
         place: The file, or the file and line, to which the error refers.
+        row: The row in which ``got`` was found, counted from 0.
     """
 
-    def __init__(self, expected: str, got: str | None = None, remedy: str = "", *, place: str = "") -> None:
+    def __init__(
+        self, expected: str, got: str | None = None, remedy: str = "", *, place: str = "", row: int | None = None
+    ) -> None:
         where = f"{place}: " if place else ""
-        message = expected if got is None else f"{where}expected {expected}, got {got}; {remedy}"
+        found = got if row is None else f"{got} in row {row}"
+        message = expected if got is None else f"{where}expected {expected}, got {found}; {remedy}"
         super().__init__(" ".join(message.split()) if "\n" in message else message)
-        self.expected, self.got, self.remedy, self.place = expected, got, remedy, place
+        self.expected, self.got, self.remedy, self.place, self.row = expected, got, remedy, place, row
 
     def at(self, place: str) -> Self:
         """Return a copy of the error whose message begins with ``place``.
@@ -70,7 +74,8 @@ class CalibrantError(Exception):
         """
         if self.got is None:
             return type(self)(f"{place}: {self}")
-        return type(self)(self.expected, self.got, self.remedy, place=", ".join(filter(None, (place, self.place))))
+        whole = ", ".join(filter(None, (place, self.place)))
+        return type(self)(self.expected, self.got, self.remedy, place=whole, row=self.row)
 
 
 class InputError(CalibrantError, ValueError):

@@ -198,6 +198,25 @@ def test_rounded_rows_are_divided_and_others_refused(write: Write) -> None:
         read(write("p_a,p_b,p_c,y\n50,25,25,b\n33,33,33,a\n"))
 
 
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        ("p_a,p_b,y\n.6,.4,a\n.5,.3,b\n.1,.2,a\n", {}, "line 3: p_a, p_b sum to 0.8"),  # a forgotten third class
+        ("p_a,p_b,y\n.6,.4,b\n.5,.5,z\n.5,.5,\n.5,.5,c\n", {}, "the label is 'z' in line 3"),
+        ("p_a,p_b,y\n.6,.4,0\n1.5,-.5,1\n2,-1,1\n", {}, "line 3: expected probabilities in [0, 1], got 1.5; say"),
+        ("p,y\n.6,0\n1.5,1\n-3,1\n", {}, "line 3: expected probs in [0, 1], got 1.5; pass"),
+        ("logit_a,logit_b,y\n1,2,0\n1,inf,0\n", {}, "line 3: expected finite logits"),
+        ("p_a,p_b,y,w\n.6,.4,0,1\n.6,.4,0,-2\n.6,.4,0,-3\n", {"weights": "w"}, "line 3: expected finite weights ≥ 0, got -2;"),
+        ("p_a,p_b,y_a,y_b\n.6,.9,0,1\n.6,.9,0,7\n", {"multilabel": True, "label": "y_*"}, "line 3: expected labels 0, 1, or -1"),
+    ],
+)  # fmt: skip
+def test_the_first_wrong_line_is_named(columns: str, options: dict[str, Any], message: str, write: Write) -> None:
+    with pytest.raises(InputError) as caught:
+        read(write(columns), **options)
+    assert message in str(caught.value)
+    assert "row" not in str(caught.value).split(";")[0]
+
+
 def test_labels_in_a_file_of_their_own(write: Write, tmp_path: Path) -> None:
     path = write("id,p_a,p_b\nx1,.4,.6\nx2,.3,.7\n")
     np.save(tmp_path / "y.npy", [1, 0])
@@ -360,7 +379,7 @@ def test_saving_refuses(tmp_path: Path) -> None:
         ("a.csv", "", "a.csv is empty"),
         ("a.csv", b"p_a,p_b,y\n.5,.5,\xf6\n", "a.csv is not text in UTF-8; save it as UTF-8"),
         ("a.npz", b"\0" * 50, "(no arrays of numbers or text); write it again"),
-        ("a.csv", "p_a,p_b,y\n.5,.5,a\n\n1.1,-.1,a\n", "a.csv: expected probabilities in [0, 1], got 1.1 in line 4"),
+        ("a.csv", "p_a,p_b,y\n.5,.5,a\n\n1.1,-.1,a\n", "a.csv, line 4: expected probabilities in [0, 1], got 1.1"),
         ("a.csv", "p_a,p_b,y\n.5,.5,a\n.5,.5\n", "a.csv, line 3 cannot be read: Expected 3 columns, got 2: .5,.5"),
         ("a.csv", "p_a,p_b,y\n.5,.5,a\n\n.5,,a\n", "a.csv, line 4: the score in 'p_b' is missing or NaN"),
         ("a.csv", 'p_a,p_b,y\n.5,.5,"a\nb"\n.5,.5x,a\n', "a.csv, line 4, column 'p_b' cannot be read: CSV conversion error"),

@@ -59,7 +59,7 @@ REFUSED = {
     "one class per row": (lambda: MultiLabel.from_logits(LOGITS, [0, 1, 2, 0]), "in Python, use Predictions"),
     "softmax": (lambda: MultiLabel.from_probs(torch.softmax(LOGITS, 1), LABELS), "leave out --multilabel"),
     "logits as probs": (lambda: MultiLabel.from_probs(LOGITS, LABELS), "from_logits in Python"),
-    "label 2": (lambda: MultiLabel.from_logits(LOGITS, LABELS + 1), "got 2 in row 0, column 0"),
+    "label 2": (lambda: MultiLabel.from_logits(LOGITS, LABELS + 1), "got 2 for 'label 0' in row 0"),
     "another calibrator": (lambda: made().calibrated_by(TemperatureScaling().fit(LOGITS, [0, 1, 0, 0])), "MultiLabelCal"),
     "labels of several as one class": (lambda: Predictions.from_logits(LOGITS, LABELS), "MultiLabel"),
 }  # fmt: skip

@@ -37,10 +37,10 @@ _MAX_GOT, _MAX_CHOICES = 120, 20  # largest number of characters of the value, a
 _BLOCK_ROWS, _BLOCK_VALUES = 4096, 1 << 22  # size of a block; 4,096 rows with 128k classes would take half a gigabyte
 
 
-def refuse(expected: str, got: str, remedy: str) -> InputError:
+def refuse(expected: str, got: str, remedy: str, *, row: int | None = None) -> InputError:
     """Return an ``InputError`` with these parts; a long ``got`` is truncated, so that the message stays one sentence."""
     plain = " ".join(got.split())  # the repr of a tensor has several lines
-    return InputError(expected, f"{plain[:_MAX_GOT]}…" if len(plain) > _MAX_GOT else plain, remedy)
+    return InputError(expected, f"{plain[:_MAX_GOT]}…" if len(plain) > _MAX_GOT else plain, remedy, row=row)
 
 
 def shown(value: Any, *, most: int = 60) -> str:
@@ -164,8 +164,8 @@ def check_logits(logits: Tensor, *, unchecked_kind: bool = False) -> Tensor:
         if len(bad := torch.nonzero(~torch.isfinite(largest))):
             value = largest[bad[0]].item()
             remedy = "leave at least one class finite" if value == -math.inf else "find and remove its cause"
-            got = f"{'NaN' if math.isnan(value) else value} in row {int(bad[0])}"
-            raise refuse("finite logits (−inf for an excluded class)", got, remedy)
+            got = "NaN" if math.isnan(value) else str(value)
+            raise refuse("finite logits (−inf for an excluded class)", got, remedy, row=int(bad[0]))
     if unchecked_kind:
         return logits
     for block in logits.split(
@@ -188,18 +188,17 @@ def check_probs(probs: Tensor) -> Tensor:
     low, high = probs.aminmax()  # both are NaN if an entry is NaN
     if not (low >= 0 and high <= 1):
         row, column = torch.nonzero(~((probs >= 0) & (probs <= 1)))[0].tolist()
-        got = f"{probs[row, column].item():.6g} in row {row}"
-        raise refuse("probabilities in [0, 1]", got, LOGITS_NAMED_PROBS)
+        raise refuse("probabilities in [0, 1]", f"{probs[row, column].item():.6g}", LOGITS_NAMED_PROBS, row=row)
     step = max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // probs.shape[1]))
     sums = torch.cat([block.sum(dim=1, dtype=torch.float64) for block in probs.split(step)])
     off = (sums - 1).abs()
     if float(off.max()) > ROUNDED_SUM:
-        row = int(off.argmax())
+        row = int(torch.nonzero(off > ROUNDED_SUM)[0])
         remedy = (
             f"{LOGITS_NAMED_PROBS}, use MultiLabel (or --multilabel) "
             "if several labels can be true at once, or divide each row by its sum"
         )
-        raise refuse("rows of probs that sum to 1", f"{sums[row].item():.6g} in row {row}", remedy)
+        raise refuse("rows of probs that sum to 1", f"{sums[row].item():.6g}", remedy, row=row)
     if float(off.max()) <= EXACT_SUM:
         return probs
     wide = probs if probs.dtype == torch.float64 else probs.float()
@@ -225,7 +224,7 @@ def check_labels(labels: Tensor, *, rows: int, classes: int) -> Tensor:
         if strange in MARKS or (strange == -1 and bool((labels == 0).any())):
             marks = f"if {strange} marks rows to skip, leave them out with ignore_index={strange}"
             remedy = f"count classes from 0, or, {marks}"
-        raise refuse(f"labels in [0, {classes})", f"{strange} in row {row}", remedy)
+        raise refuse(f"labels in [0, {classes})", str(strange), remedy, row=row)
     return labels
 
 
@@ -235,7 +234,8 @@ def check_unit_interval(values: Tensor, *, name: str) -> Tensor:
     low, high = values.aminmax()  # both are NaN if an entry is NaN
     if not (low >= 0 and high <= 1):
         row = int(torch.nonzero(~((values >= 0) & (values <= 1)))[0])
-        raise refuse(f"{name} in [0, 1]", f"{values[row].item():.6g} in row {row}", "pass probabilities, not logits")
+        got, remedy = f"{values[row].item():.6g}", "pass probabilities, not logits"
+        raise refuse(f"{name} in [0, 1]", got, remedy, row=row)
     return values
 
 

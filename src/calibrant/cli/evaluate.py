@@ -238,11 +238,10 @@ def _print_labels(table: Subgroups) -> None:
 @options.command()
 @click.argument("a")
 @click.argument("b")
-@options.reading("file", *options.ROWS)
-@options.on
+@options.reading("file", *options.ROWS, "on")
 @options.split
 @options.as_json
-def compare(reading: options.Reading, a: str, b: str, on: str | None, split: str, as_json: bool) -> None:
+def compare(reading: options.Reading, a: str, b: str, split: str, as_json: bool) -> None:
     """Compare B with A on the same rows: differences, intervals, and paired tests.
 
     A and B are files of predictions. If a FILE or an example is named, they are saved calibrators that are applied to
@@ -272,7 +271,7 @@ def compare(reading: options.Reading, a: str, b: str, on: str | None, split: str
 
     with working("comparing"):
         if base is None:
-            pair = _rows_in_common(sources, reading, split=split, on=on)
+            pair = _rows_in_common(sources, reading, split=split)
         else:
             fitted = [options.read_calibrator(None if name == options.NONE else name) for name in (a, b)]
             rows = reading.rows(base, split, fitted=fitted)
@@ -300,9 +299,7 @@ def compare(reading: options.Reading, a: str, b: str, on: str | None, split: str
     print_text(f"A: {a}\nB: {b}")
 
 
-def _rows_in_common(
-    sources: Sequence[options.Source], reading: options.Reading, *, split: str, on: str | None
-) -> list[Predictions]:
+def _rows_in_common(sources: Sequence[options.Source], reading: options.Reading, *, split: str) -> list[Predictions]:
     """Return the rows of two files in the same order.
 
     Raises:
@@ -312,7 +309,8 @@ def _rows_in_common(
 
     from calibrant.data.io import CALIBRATED, find_rows, refuse_other_rows
 
-    contents = [reading.contents(one, key=on) for one in sources]
+    on = reading.on
+    contents = [reading.contents(one, *([] if on is None else [on])) for one in sources]
     first, second = (one.splits[options.find_split(one, split)] for one in contents)
     if on is not None:
         keys = [np.asarray((data.features or {})[on]) for data in (first, second)]

@@ -68,7 +68,6 @@ method = option("--method", "-m", metavar="NAME", help="Calibrator: auto, or a n
 as_json = option(
     "--json", "as_json", is_flag=True, help="Print one JSON object, with fractions instead of percentages."
 )
-on = option("--on", metavar="COLUMN", help="Column, present in both files, by which rows are matched.")
 _SEVERAL = "Each row has several labels (1, 0 or -1 if missing), each with its own score."
 _READING = {
     "files": click.argument("files", nargs=-1, metavar="[FILE]..."),
@@ -82,7 +81,7 @@ _READING = {
         "--groups", metavar="COLUMN", help="Column of group names, for dependent rows such as those of a patient."
     ),
     "labels": option("--labels", metavar="FILE", help="File with the labels, in the same order or matched by --on."),
-    "on": on,
+    "on": option("--on", metavar="COLUMN", help="Column, present in both files, by which rows are matched."),
     "multilabel": option("--multilabel", is_flag=True, help=_SEVERAL),
 }
 MAPPING = ("columns", "label", "kind")
@@ -130,6 +129,8 @@ class Reading(Mapped):
         """
         from calibrant._files import check_source, shown
 
+        if not others:
+            self.require_file_to_match()
         files = others or self.files or (() if self.file is None else (self.file,))
         for name in [*files, *([str(self.labels)] if self.labels else [])]:
             if not Path(name).is_dir():
@@ -151,14 +152,13 @@ class Reading(Mapped):
             raise InputError(f"{found[0].shown} and --example are two inputs; leave one out")
         return found[0]
 
-    def contents(self, source: Source, *features: str, fitted: Sequence[Any] = (), key: str | None = None) -> Contents:
+    def contents(self, source: Source, *features: str, fitted: Sequence[Any] = ()) -> Contents:
         """Return the labelled rows of every split of a file, and print notes on how they were read on stderr.
 
         Args:
             source: The file.
             features: Further columns to read.
             fitted: Calibrators that will be applied to the rows (None is skipped); the columns that they use are read.
-            key: A further column, which is read as text.
         """
         from calibrant.data.io import read_contents
 
@@ -167,9 +167,8 @@ class Reading(Mapped):
                 from calibrant.calibrators.groups import feature_names  # not before, because it imports all calibrators
 
                 features += tuple(feature_names(calibrator))
-        features += () if key is None else (key,)
         with working(f"reading {source.shown}"):
-            mapped = replace(self, features=() if self.multilabel else tuple(dict.fromkeys(features)), key=key)
+            mapped = replace(self, features=() if self.multilabel else tuple(dict.fromkeys(features)))
             found = read_contents(source.path, mapped, labelled=True)
         for note in found.notes:
             say("note", f"{source.shown}: {note}")

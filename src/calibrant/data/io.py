@@ -13,7 +13,6 @@ Either the user states what the columns contain, or the columns have one of thes
 import csv
 import json
 import os
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -161,6 +160,7 @@ def read(
         tensor([ True, False])
     """
     mapped = Mapped(columns, label, kind, weights, groups, labels, on, class_names, tuple(features), multilabel)
+    mapped.require_file_to_match()
     contents = read_contents(path_or_frame, mapped)
     found: Predictions | MultiLabel = contents.splits[contents.find(split)]
     return found
@@ -194,11 +194,10 @@ def read_contents(source: Any, mapped: Mapped | None = None, *, labelled: bool |
         try:
             _read_part(part, mapped, labelled, found)
         except InputError as error:
-            if table.name in str(error):
+            if error.got is None:  # from this module, so it names the file
                 raise
-            if at := re.search(r" in row (\d+)", error.got or ""):
-                error.got = f"{at.string[: at.start()]} in {table.place(int(at[1]))}{at.string[at.end() :]}"
-            raise error.at(table.name) from error
+            place = table.name if error.row is None else f"{table.name}, {table.place(error.row)}"
+            raise InputError(error.expected, error.got, error.remedy, place=place) from error
     return found
 
 
@@ -269,13 +268,15 @@ def _read_part(part: Part, mapped: Mapped, labelled: bool | None, found: Content
     """Add the predictions of one part of a file to ``found``, by split."""
     table, several = part.table, mapped.multilabel
     labels = [] if labelled is False or mapped.labels is not None else _label_columns(part, mapped, labelled)
-    if odd := [name for name in mapped.features if name in (*part.columns, *labels)]:
-        raise InputError(f"{table.name}: {odd[0]!r} holds scores or labels, so it cannot be a feature")
+    if odd := [name for name in (*mapped.features, mapped.on) if name in (*part.columns, *labels)]:
+        raise InputError(f"{table.name}: {odd[0]!r} holds scores or labels, so it is neither a feature nor an id")
     roles = ["decision"] if labelled is False else list(OTHERS)  # a decision is carried along with the scores
     said = {role: getattr(mapped, role, None) or role * (role in table.places) for role in roles}
     features = {name: FEATURE + name if FEATURE + name in table.places else name for name in mapped.features}
     features |= {name.removeprefix(FEATURE): name for name in table.names if name.startswith(FEATURE)}
-    wanted: dict[str, Kind] = {column: "text" if name == mapped.key else "any" for name, column in features.items()}
+    wanted: dict[str, Kind] = dict.fromkeys(features.values(), "any")
+    id_column = None if mapped.on is None else features.get(mapped.on, mapped.on)
+    wanted |= {} if id_column is None else {id_column: "text"}  # ids such as 007 and 7 are different
     wanted |= {**dict.fromkeys(part.columns, "number"), **dict.fromkeys(labels, "number" if several else "text")}
     wanted |= {name: OTHERS[role] for role, name in said.items() if name}
     part.needed, held = list(wanted), table.read(wanted)
@@ -285,7 +286,8 @@ def _read_part(part: Part, mapped: Mapped, labelled: bool | None, found: Content
         scores = _divide_rounded(scores, part, found.notes)
     given: Any = None
     if mapped.labels is not None and labelled is not False:
-        given = _read_labels(mapped, table, len(scores))
+        ids = None if id_column is None else held[id_column].array()
+        given = _read_labels(mapped, table, ids, len(scores))
     elif labels:
         given = np.stack([held[name] for name in labels], axis=1) if len(labels) > 1 else held[labels[0]]
     columns: dict[str, Any] = {role: held[said[role]] for role in ("weights", "groups") if said.get(role)}
@@ -379,8 +381,9 @@ def _divide_rounded(probs: Array, part: Part, notes: list[str]) -> Array:
     if not (off > _SUM).any() or not np.isfinite(sums).all() or (probs < 0).any():  # later checks refuse the rest
         return probs
     digits = next((d for d in range(8) if (np.abs(np.round(probs, d) - probs) < 1e-9).all()), None)
-    if off.max() > max(_SUM, probs.shape[1] / 2 * 10.0**-digits if digits else 0) + 1e-9:
-        row = int(np.argmax(off))
+    limit = max(_SUM, probs.shape[1] / 2 * 10.0**-digits if digits else 0) + 1e-9
+    if off.max() > limit:
+        row = int(np.argmax(off > limit))
         where = f"{part.table.name}, {part.table.place(row)}: {abridged(part.columns)}"
         remedy = "the probabilities of a row must sum to 1"
         if abs(np.median(sums) - 100) < 2:
@@ -410,8 +413,8 @@ def _label_columns(part: Part, mapped: Mapped, labelled: bool | None) -> list[st
     return found
 
 
-def _read_labels(mapped: Mapped, table: Table, rows: int) -> Any:
-    """Return the labels from a separate file, in the order of the rows or matched by a column."""
+def _read_labels(mapped: Mapped, table: Table, ids: Array | None, rows: int) -> Any:
+    """Return the labels from a separate file, in the order of the rows or matched by the ``ids`` of the rows."""
     path = check_source(mapped.labels)
     if path.suffix.lower() == ".txt":  # one label per line, without a header
         lines = [line.strip() for line in read_text(path).splitlines() if line.strip()]
@@ -427,9 +430,9 @@ def _read_labels(mapped: Mapped, table: Table, rows: int) -> Any:
         raise _cannot_tell(other, "which column holds the labels")
     found = other.read({names[0]: "number" if mapped.multilabel else "text"})[names[0]]
     codes = found.codes if isinstance(found, Texts) else found
-    if mapped.on is not None:
-        wanted, keys = (each.read({mapped.on: "text"})[mapped.on].array() for each in (table, other))
-        codes = codes[find_rows(wanted, keys, on=mapped.on, name=other.name)]
+    if mapped.on is not None and ids is not None:
+        keys = other.read({mapped.on: "text"})[mapped.on].array()
+        codes = codes[find_rows(ids, keys, on=mapped.on, name=other.name)]
     elif len(codes) != rows:
         held = f"{other.name} has {len(codes):,} labels for {rows:,} rows"
         raise InputError(f"{held}; match them by a column of both files, with --on or on=")

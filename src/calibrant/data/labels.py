@@ -56,8 +56,9 @@ def match_labels(
         return np.array([int(label) for label in labels], dtype=np.int64)[texts.codes], None
     known = {_plain(name) for spelled in spellings for name in spelled}
     may_be = [label in known for label in labels] if numbered or known & {*labels} else are_indices
-    wrong = labels.index("") if "" in labels else may_be.index(False) if False in may_be else 0
-    where = place(int(np.argmax(texts.codes.reshape(-1) == wrong)))
+    codes = texts.codes.reshape(-1)
+    row = int(np.argmin(np.array(may_be)[codes]))  # the first row with a wrong label
+    wrong, where = int(codes[row]), place(row)
     if not labels[wrong]:
         raise InputError(f"{column} is empty in {where}; leave out rows without a label")
     may = [f"an integer from 0 to {classes - 1}"] * (not numbered)

@@ -10,7 +10,10 @@ from calibrant.errors import InputError
 
 @dataclass(frozen=True)
 class Mapped:
-    """The arguments of ``calibrant.read``, except for the split, and ``key``: the feature that is read as text."""
+    """The arguments of ``calibrant.read``, except for the split.
+
+    ``on`` is the column by which rows are matched with those of another file: of labels, or of another model.
+    """
 
     columns: str | Sequence[str] | None = None
     label: str | None = None
@@ -22,10 +25,16 @@ class Mapped:
     class_names: Sequence[str] | None = None
     features: Sequence[str] = ()
     multilabel: bool = False
-    key: str | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in (None, "logits", "probs"):
             raise InputError(f"kind must be probs or logits, got {self.kind!r}")
+
+    def require_file_to_match(self) -> None:
+        """Check that there is a label file if its rows are to be matched by a column.
+
+        Raises:
+            InputError: If ``on`` is given without ``labels``.
+        """
         if self.on is not None and self.labels is None:
             raise InputError("on names the column by which a label file is matched; name that file with labels")

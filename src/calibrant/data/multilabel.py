@@ -269,8 +269,8 @@ def _fields(
         labels = labels.to(torch.int64)
         if len(outside := torch.nonzero((labels < MISSING) | (labels > 1))):
             row, column = outside[0].tolist()
-            got = f"{int(labels[row, column])} in row {row}, column {column}"
-            raise refuse("labels 0, 1, or -1 for a missing label", got, "code the labels this way")
+            got = f"{int(labels[row, column])} for {names[column]!r}"
+            raise refuse("labels 0, 1, or -1 for a missing label", got, "code the labels this way", row=row)
     return {"names": tuple(names), "labels": labels, **checked_columns(matrix, **columns)}
 
 
@@ -280,7 +280,7 @@ def _check_matrix(values: Any, *, name: str) -> Tensor:
     scores = check_scores(as_tensor(values, name=name), name=name, shape="(N, L)", remedy=remedy)
     if len(bad := torch.nonzero(torch.isnan(scores))):
         row, column = bad[0].tolist()
-        raise refuse(f"{name} without NaN", f"NaN in row {row}, column {column}", "find its cause")
+        raise refuse(f"{name} without NaN", f"NaN in column {column}", "find its cause", row=row)
     return scores
 
 

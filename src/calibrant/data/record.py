@@ -268,7 +268,7 @@ def check_weights(weights: Any, *, rows: int, device: torch.device | None = None
         raise refuse(f"weights of shape ({rows},)", f"shape {tuple(wide.shape)}", "pass one weight per row")
     if len(bad := torch.nonzero(~(torch.isfinite(wide) & (wide >= 0)))):
         remedy = "leave out rows that must not count, or give them weight 0"
-        raise refuse("finite weights ≥ 0", f"{wide[bad[0]].item():.6g} in row {int(bad[0])}", remedy)
+        raise refuse("finite weights ≥ 0", f"{wide[bad[0]].item():.6g}", remedy, row=int(bad[0]))
     # effective sample sizes and variances divide by Σw², which leaves the range of float64 long before the weights do
     if rows and not 0 < float(wide.square().sum()) < float("inf"):
         remedy = "check their column, or divide them by their mean, since their scale does not matter"
