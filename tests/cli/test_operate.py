@@ -114,9 +114,9 @@ def test_a_state_keeps_its_calibrator(home: Path, run: Run) -> None:
     run("watch without.safetensors --reference fit.npz")
     before = {path: path.read_bytes() for path in home.glob("*.safetensors")}
     for line, said in (
-        ("with.safetensors new.npz", "was started with a calibrator; pass it with -c"),
+        ("with.safetensors new.npz", "was started with a calibrator; apply it to the rows (--calibrator)"),
         ("with.safetensors new.npz -c other.safetensors", "was started with another calibrator"),
-        ("without.safetensors new.npz -c fit.safetensors", "without a calibrator; leave -c out"),
+        ("without.safetensors new.npz -c fit.safetensors", "without a calibrator; apply none to the rows"),
     ):
         run(f"watch {line}", code=2, says=said)
     assert {path: path.read_bytes() for path in home.glob("*.safetensors")} == before

@@ -197,6 +197,16 @@ def test_too_few_or_adapted_rows_start_no_monitor(make: Callable[[Predictions], 
         make(raw(200, seed=2))
 
 
+def test_only_a_recorded_calibrator_is_required(reference: Predictions) -> None:
+    monitor, calibrator = Monitor(reference), TemperatureScaling().fit(raw(100, seed=1))
+    for one in (calibrator, None):  # nothing is recorded, so any is accepted, and a check records nothing
+        monitor.require_calibrator(one)
+    monitor.record_calibrator(calibrator)
+    monitor.require_calibrator(calibrator)
+    with pytest.raises(InputError, match=r"started with a calibrator; apply it to the rows \(--calibrator\)"):
+        monitor.require_calibrator(None)
+
+
 def test_many_batches_are_kept_in_a_bounded_number_of_blocks(reference: Predictions) -> None:
     monitor, rng = Monitor(reference), np.random.default_rng(0)
     rows = [(150.0, *rng.random(3)) for _ in range(100)]

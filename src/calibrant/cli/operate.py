@@ -134,7 +134,7 @@ def watch(
                 made = Monitor(rows if fitted is None else rows.calibrated_by(fitted))
             except LeakError:  # the calibrator was fitted on these rows, so use them out of fold
                 made = Monitor.from_fit(fitted, rows)
-            made.require_calibrator(fitted)
+            made.record_calibrator(fitted)
             if monitor is not None and not monitor.watches(made):
                 raise InputError(
                     f"{shown(state)} was started from another reference; leave --reference out, or start a new state"

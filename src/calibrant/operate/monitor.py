@@ -226,7 +226,7 @@ class Monitor:
         monitor = cls.__new__(cls)
         monitor._start(*matched_out_of_fold(calibrator, predictions))
         monitor._curves = replace(monitor._curves, slope=np.zeros_like(monitor._curves.slope))
-        monitor._calibrator = _hash_of_calibrator(calibrator)
+        monitor.record_calibrator(calibrator)
         return monitor
 
     def update(self, predictions: Data) -> Status:
@@ -335,27 +335,35 @@ class Monitor:
         """Return whether both monitors were started from the same reference."""
         return self._rows == other._rows and np.array_equal(self._curves.sums, other._curves.sums)
 
-    def require_calibrator(self, calibrator: Calibrator | None) -> None:
-        """Check that the rows of this monitor are calibrated by ``calibrator``, or by none.
+    def record_calibrator(self, calibrator: Calibrator | None) -> None:
+        """Record which calibrator is applied to all rows, for ``require_calibrator``; ``from_fit`` records its own.
 
-        A monitor that was not made by ``from_fit`` knows its calibrator from the first call.
+        Args:
+            calibrator: The calibrator that was applied to the reference, or None.
+        """
+        self._calibrator = "" if calibrator is None else _hash_of_calibrator(calibrator)
+
+    def require_calibrator(self, calibrator: Calibrator | None) -> None:
+        """Check that ``calibrator`` is the recorded one. Without a record, every calibrator is accepted.
 
         Args:
             calibrator: The calibrator that is applied to the rows before ``update``, or None.
 
         Raises:
-            InputError: If the monitor was started with another calibrator.
+            InputError: If another calibrator was recorded.
         """
         given = "" if calibrator is None else _hash_of_calibrator(calibrator)
-        if self._calibrator is None:
-            self._calibrator = given
-        if given == self._calibrator:
+        if self._calibrator in (None, given):
             return
+        started, remedy = "with another calibrator", "apply that one to the rows (--calibrator), or start a new one"
         if not self._calibrator:
-            raise InputError("this state was started without a calibrator; leave -c out, or start a new state")
-        if not given:
-            raise InputError("this state was started with a calibrator; pass it with -c")
-        raise InputError("this state was started with another calibrator; pass that one with -c, or start a new state")
+            started, remedy = (
+                "without a calibrator",
+                "apply none to the rows (leave --calibrator out), or start a new one",
+            )
+        elif not given:
+            started, remedy = "with a calibrator", "apply it to the rows (--calibrator)"
+        raise InputError(f"the monitor was started {started}; {remedy}")
 
     def __repr__(self) -> str:
         labels, verdict = int(self._table[:, _ROWS].sum()), "alarm" if self.alarm else "quiet"
