@@ -7,6 +7,7 @@ import copy
 import inspect
 import json
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -295,6 +296,36 @@ def test_shapes_that_do_not_fit_are_refused_in_one_sentence() -> None:  # that e
     ):
         with pytest.raises(InputError, match=text):
             losses.CrossEntropyLoss()(z, y)
+
+
+@pytest.mark.parametrize(
+    ("convert_logits", "convert_labels", "message"),
+    [
+        (
+            Tensor.long,
+            None,
+            r"(logits|hidden) with a floating dtype of 16 bits or more, got torch\.int64; convert with",
+        ),
+        (Tensor.numpy, None, r"(logits|hidden) as a tensor, got ndarray; convert with torch\.as_tensor"),
+        (Tensor.tolist, None, r"(logits|hidden) as a tensor, got list; convert with torch\.as_tensor"),
+        (None, Tensor.numpy, r"labels as a tensor, got ndarray; convert with torch\.as_tensor"),
+        (None, Tensor.tolist, r"labels as a tensor, got list; convert with torch\.as_tensor"),
+        (None, Tensor.float, r"(target probabilities with the logits' shape|integer labels of shape)"),
+    ],
+)
+def test_only_tensors_and_floating_logits_are_accepted(convert_logits: Any, convert_labels: Any, message: str) -> None:
+    logits, labels = sample(4, CLASSES)
+    z = logits if convert_logits is None else convert_logits(logits)
+    y, several = (
+        one if convert_labels is None else convert_labels(one) for one in (labels, torch.zeros(4, CLASSES).long())
+    )
+    with pytest.raises(InputError, match=message):
+        losses.FocalLoss(2.0)(z, y)
+    with pytest.raises(InputError, match=message):
+        losses.FusedLinearLoss(losses.FocalLoss(2.0))(z, torch.eye(CLASSES), y)
+    if convert_labels is not Tensor.float:  # whose labels may be fractions
+        with pytest.raises(InputError, match=message):
+            losses.BinaryFocalLoss(2.0)(z, several)
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if "detach_weight" in parameters_of(getattr(losses, n))])

@@ -11,7 +11,7 @@ from calibrant._core.check import check_choice, check_number, refuse
 from calibrant._core.config import shown
 from calibrant.losses._blocks import promoted
 from calibrant.losses.cross_entropy import Spread, uniform_part
-from calibrant.losses.loss import Reduction, can_be_read, check_loss_weights, reduce_rows
+from calibrant.losses.loss import Reduction, can_be_read, check_loss_weights, check_tensors, reduce_rows
 from calibrant.scores import power_of_rest, weighted_nll
 
 MISSING = -1
@@ -78,8 +78,10 @@ class BinaryLoss(nn.Module, ABC):
             A scalar (0 if all labels are missing), or with ``reduction="none"``, a tensor with the shape of the labels.
 
         Raises:
-            InputError: If the shapes do not match. In eager mode on the CPU, also if a label has any other value.
+            InputError: If these are not tensors, the logits are not floating, or the shapes do not match. In eager mode on the
+                CPU, also if a label has any other value.
         """
+        check_tensors(logits, labels)
         if labels.shape != logits.shape:
             one_class = labels.shape == logits.shape[:-1] and not labels.is_floating_point()
             remedy = "for one class per row, use a loss such as FocalLoss" if one_class else "pass one label per logit"

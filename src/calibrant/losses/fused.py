@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from calibrant._core.check import kind_of, refuse
 from calibrant._core.numerics import slices
 from calibrant.errors import InputError
-from calibrant.losses.loss import Loss
+from calibrant.losses.loss import Loss, check_tensors
 
 _CHUNK_BYTES = 1 << 26  # 128 rows with 128k float32 logits, enough for a matrix product to run at full speed
 _DEVICE_CHUNK_BYTES = 1 << 28
@@ -84,8 +84,10 @@ class FusedLinearLoss(nn.Module):
             A scalar, or with ``reduction="none"``, a tensor with the shape of the labels (0 at ignored positions).
 
         Raises:
-            InputError: If there is not one label per row of ``hidden``, or the labels are target probabilities.
+            InputError: If these are not tensors, there is not one label per row of ``hidden``, or the labels are target
+                probabilities.
         """
+        check_tensors(hidden, labels, name="hidden")
         shape = hidden.shape[:-1]
         if labels.shape != shape or labels.is_floating_point():
             raise refuse(f"integer labels of shape {tuple(shape)}", kind_of(labels), "pass one label per row of hidden")

@@ -30,7 +30,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calibrant._core import config
-from calibrant._core.check import PROBABILITY_TOLERANCE, check_choice, check_number, refuse, shown
+from calibrant._core.check import (
+    PROBABILITY_TOLERANCE,
+    check_choice,
+    check_floating,
+    check_number,
+    kind_of,
+    refuse,
+    shown,
+)
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.losses._blocks import SMALL, SharedLogits, exact_log_probs, in_blocks, row_nll
@@ -124,9 +132,10 @@ class Loss(nn.Module, ABC):
             A scalar, or with ``reduction="none"``, a tensor with the shape of the labels (0 at ignored positions).
 
         Raises:
-            InputError: If the shapes do not match. In eager mode on the CPU, also if a label lies outside [0, K) or the targets
-                are not probability distributions.
+            InputError: If these are not tensors, the logits are not floating, or the shapes do not match. In eager mode on the
+                CPU, also if a label lies outside [0, K) or the targets are not probability distributions.
         """
+        check_tensors(logits, labels)
         if logits.device.type == "mps" and any(getattr(part, "in_float64", False) for part in self.modules()):
             return self(logits.cpu(), labels.cpu()).to(logits.device)  # type: ignore[no-any-return]
         if not labels.is_floating_point():
@@ -373,6 +382,13 @@ def can_be_read(tensor: Tensor) -> bool:
         and type(tensor) in (Tensor, nn.Parameter)
         and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
     )
+
+
+def check_tensors(logits: Any, labels: Any, *, name: str = "logits") -> None:
+    """Check that ``logits``, which ``name`` names in the message, are a floating tensor, and that ``labels`` are a tensor."""
+    check_floating(logits, name=name)
+    if not isinstance(labels, Tensor):
+        raise refuse("labels as a tensor", kind_of(labels), "convert with torch.as_tensor")
 
 
 def flattened(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, torch.Size]:
