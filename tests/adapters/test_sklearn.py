@@ -31,6 +31,7 @@ pd = late("pandas")
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::calibrant.errors.BoundWarning",  # the checks hold separable toy data
+    "ignore::calibrant.errors.UsageWarning",  # and labels of one class
     "ignore::sklearn.exceptions.ConvergenceWarning",
 )
 

@@ -23,7 +23,7 @@ from calibrant.calibrators import (
     kernel,
 )
 from calibrant.calibrators.affine import AffineRows
-from calibrant.errors import FitError
+from calibrant.errors import FitError, UsageWarning
 
 F64 = torch.float64
 
@@ -195,7 +195,8 @@ def test_a_class_never_right_loses_by_how_often_it_was_expected() -> None:
 
 
 def test_equal_logits_and_a_single_class_have_an_answer() -> None:
-    flat = BiasScaling().fit(torch.zeros(20, 3), torch.zeros(20, dtype=torch.int64))
+    with pytest.warns(UsageWarning, match="got only class 0"):
+        flat = BiasScaling().fit(torch.zeros(20, 3), torch.zeros(20, dtype=torch.int64))
     expected = torch.tensor([[20 + 5 / 3, 5 / 3, 5 / 3]]) / 25
     torch.testing.assert_close(torch.softmax(flat(torch.zeros(1, 3)), 1), expected, rtol=0, atol=1e-3)
 

@@ -7,8 +7,16 @@ from tests.draws import drawn
 from tests.makers import OnMps, simulate_mps
 
 from calibrant import Predictions
-from calibrant.calibrators import MatrixScaling, TemperatureScaling, VectorScaling
-from calibrant.errors import InputError, NotFittedError
+from calibrant._core.config import renewed
+from calibrant.calibrators import (
+    AutoCalibrator,
+    Calibrator,
+    MatrixScaling,
+    PlattScaling,
+    TemperatureScaling,
+    VectorScaling,
+)
+from calibrant.errors import InputError, NotFittedError, UsageWarning
 from calibrant.metrics import ECE
 
 
@@ -47,6 +55,16 @@ def test_predict_proba_refuses_what_are_no_logits() -> None:
     ):
         with pytest.raises(InputError, match=message):
             fitted.predict_proba(wrong)
+
+
+@pytest.mark.parametrize("calibrator", [AutoCalibrator(), PlattScaling()], ids=repr)
+def test_labels_of_one_class_alone_are_warned_of(calibrator: Calibrator) -> None:
+    z, y = drawn(60)
+    with pytest.warns(UsageWarning, match="expected labels of several classes, got only class 2, so the fit takes"):
+        renewed(calibrator).fit(z, y * 0 + 2)
+    named = Predictions.from_logits(z, y * 0, class_names=["cat", "dog", "fox", "owl"])
+    with pytest.warns(UsageWarning, match="got only class 'cat'"):
+        renewed(calibrator).fit(named)
 
 
 def test_only_the_ratios_of_weights_matter() -> None:

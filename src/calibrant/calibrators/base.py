@@ -25,12 +25,13 @@ from calibrant._core.config import config_of, own_version
 from calibrant._core.config import shown as settings_in_words
 from calibrant._core.notebook import to_html
 from calibrant._core.numerics import apply_in_precision, computing_on, in_row_chunks, is_transformed
+from calibrant._core.warn import warn_user
 from calibrant._kernel import one_thread_if_small
 from calibrant.data.leakage import KeptHashes, part_of, sketch_of
 from calibrant.data.pairs import Pairs
 from calibrant.data.predictions import Predictions
 from calibrant.data.record import Features, check_features, taken
-from calibrant.errors import InputError, NotFittedError
+from calibrant.errors import InputError, NotFittedError, UsageWarning
 from calibrant.rows import Batch, MemoryRows, RowSource
 
 FORMAT = "calibrant-calibrator-1.0"  # the file format of a saved calibrator
@@ -224,6 +225,8 @@ class Calibrator(Learned):
     def fit(self, logits: Any, labels: Any = None, *, weights: Any = None) -> Self:
         """Fit the calibrator on validation data, never on training or test data.
 
+        If all labels are the same class, a ``UsageWarning`` is issued.
+
         Args:
             logits: Floating logits of shape (N, K). Labelled ``Predictions`` are accepted as well, including their weights,
                 groups and features; so are ``Pairs``, as predictions with two classes, and rows outside memory, such as
@@ -254,7 +257,16 @@ class Calibrator(Learned):
             self._learn(rows)
             self.fit_rows = sketch_of(rows.uncut.total(_hashed), rows.count).to(rows.device)
         self.class_names = tuple(getattr(logits, "class_names", None) or ())
+        if isinstance(rows, MemoryRows):
+            self._warn_of_one_class(rows.gathered().labels)
         return self
+
+    def _warn_of_one_class(self, labels: Tensor) -> None:
+        first = int(labels[0])
+        if bool((labels == first).all()):
+            name = repr(self.class_names[first]) if self.class_names else first
+            advice = "so the fit takes all other classes for impossible or rare; fit on rows of all classes"
+            warn_user(f"expected labels of several classes, got only class {name}, {advice}", UsageWarning)
 
     def _learn(self, rows: RowSource) -> None:
         """Fit without hashing the rows, for a calibrator that is part of another one."""
