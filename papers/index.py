@@ -35,6 +35,17 @@ NO_TEST_ROWS = (
 )  # fmt: skip
 
 
+VERDICTS = {  # verdicts that are counted together
+    "shows": ["shows"],
+    "opposite": ["shows the opposite"],
+    "none": ["no effect above the margin"],
+    "unclear": ["unclear", "shows in part"],
+    "unfit": ["not comparable", "not decidable"],
+    "not run": ["not run"],
+}
+REGIMES = ("mathematics", "paper", "near", "here")  # explained in ``Line``
+
+
 @dataclass(frozen=True)
 class Place:
     """Data and network on which claims are tested.
@@ -254,7 +265,7 @@ def index(records: Mapping[str, Record]) -> list[tuple[Claim, list[Line]]]:
     counts as absent if the equivalence test within the claim's margin, adjusted in the same way, is.
 
     Args:
-        records: Name → record written by ``calibrant study show STUDY --record FILE``, or by ``papers.posthoc``.
+        records: Name → record written by ``calibrant study show STUDY --columns all --json``, or by ``papers.posthoc``.
     """
     rows = {}  # (place, first entry, last entry) → deviation; an entry is an objective and its measure
     for row in records.get("test-rows", {"sets": ()})["sets"]:
@@ -481,8 +492,31 @@ def _noncentrality(units: int) -> float:
     return float(brentq(lambda delta: float(nct.sf(limit, units - 1, delta)) - POWER, 0.1, 4 * limit + 4))
 
 
+def counts_of(claims: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Return the number of comparisons with each verdict, by paper and regime and in total, below the names of the columns.
+
+    Each comparison counts once, even if several claims or papers rest on it.
+
+    Args:
+        claims: The claims as the index has them.
+    """
+    lines = [
+        (claim["paper"], line["regime"], line["verdict"], line.get("comparison", (claim["number"], line["data"])))
+        for claim in claims
+        for line in claim["lines"]
+    ]
+    rows = [["paper", "rests on", "all", *VERDICTS]]
+    for name in [*dict.fromkeys(claim["paper"] for claim in claims), "all papers"]:
+        for regime in REGIMES:
+            found = {line[2:] for line in lines if line[1] == regime and name in (line[0], "all papers")}
+            groups = [{one for verdict, one in found if verdict in kinds} for kinds in VERDICTS.values()]
+            if found:
+                rows.append([name, regime, str(len({one for _, one in found})), *(str(len(group)) for group in groups)])
+    return rows
+
+
 def text_of(records: Mapping[str, Record]) -> str:
-    """Return the index as JSON: what makes the figures of each place, and one claim per line."""
+    """Return the index as JSON: what makes the figures of each place, the counts of verdicts, and one claim per line."""
     made = {place.name: f"{place.command} ({place.cost})" if place.cost else place.command for place in places()}
     rows = [
         {"number": number, "claim": claim.text, "paper": claim.paper, "place": claim.place, "quote": claim.quote,
@@ -490,8 +524,11 @@ def text_of(records: Mapping[str, Record]) -> str:
          "lines": [line.plain() for line in lines]}
         for number, (claim, lines) in enumerate(index(records), start=1)
     ]  # fmt: skip
-    lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
-    return f'{{"places": {json.dumps(made, ensure_ascii=False, indent=1)},\n"claims": [\n{lines}\n]}}\n'
+    counts, lines = (
+        ",\n".join(json.dumps(row, ensure_ascii=False) for row in part) for part in (counts_of(rows), rows)
+    )
+    places_made = json.dumps(made, ensure_ascii=False, indent=1)
+    return f'{{"places": {places_made},\n"counts": [\n{counts}\n],\n"claims": [\n{lines}\n]}}\n'
 
 
 if __name__ == "__main__":

@@ -473,14 +473,14 @@ def command_entries() -> Iterator[Entry]:
 
 def study_entries() -> Iterator[Entry]:
     """Yield the fingerprints of all trainings of each preset at each scale, as their number, the first, and a digest."""
-    from calibrant.study.load import StudyFile, load_study, presets
+    from calibrant.study.load import load_study, presets, read_tables
 
     def of(name: str, scale: str | None) -> list[Any]:
         found = [cell.recipe.fingerprint for cell in load_study(name, scale=scale).cells()]
         return [len(found), found[0], hashlib.sha256(" ".join(found).encode()).hexdigest()[:16]]
 
     for name in presets():
-        for scale in StudyFile.read(name).scales or (None,):
+        for scale in read_tables(name)[1] or (None,):
             yield f"studies/{name}/{scale or 'default'}", lambda n=name, s=scale: of(n, s)
 
 

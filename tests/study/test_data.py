@@ -156,10 +156,9 @@ def test_a_study_of_six_lines_on_own_data_gives_a_table(home: Path) -> None:
     ran = CliRunner().invoke(main, ["study", "run", "s.toml", "--accelerator", "cpu"])
     assert ran.exit_code == 0, ran.output
     assert "Cross-entropy, seed 0, fold 1" in ran.stderr
-    shown = json.loads(CliRunner().invoke(main, ["study", "show", "s.toml", "--json"]).stdout)["rows"]
-    error = next(row for row in shown if row["metric"] == "Error()" and row["calibrator"] is None)
-    assert error["n"] == 80
-    assert f"{100 * error['value']:.1f}" in ran.stdout
+    shown = json.loads(CliRunner().invoke(main, ["study", "show", "s.toml", "--json"]).stdout)["figures"]
+    assert shown[0]["n"] == 80
+    assert f"{100 * shown[0]['error']:.2f}" in ran.stdout
 
 
 # --- Out-of-distribution sets ----------------------------------------------------------------------------------------

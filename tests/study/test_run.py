@@ -20,11 +20,12 @@ from tests.study.samples import FOLDS, write
 
 from calibrant.errors import FileFormatError, FitError, InputError
 from calibrant.metrics import ECE
-from calibrant.study import Store, Study, collect, load_study, rows
+from calibrant.statistics import null_band
+from calibrant.study import Store, Study, collect, load_study
 from calibrant.study import run as module
 from calibrant.study.models import MLP
 from calibrant.study.run import run_study, run_study_on_ray
-from calibrant.study.tables import summarise, verdicts_on
+from calibrant.study.tables import record_of, summarise, verdicts_on
 
 pytestmark = needs("lightning")
 
@@ -99,10 +100,10 @@ def test_every_row_is_tested_once_and_calibrated_by_its_own_fold(study: Study, t
     values = [ECE()(m.before) for m in measured if m.objective == "CE"]
     assert line.mean["ece"] == pytest.approx(sum(values) / 2)
     assert line.spread["ece"] == pytest.approx(abs(values[0] - values[1]) / math.sqrt(2))
-    found = rows(measured[:1])
-    assert [(r["calibrator"], r["metric"]) for r in found][:2] == [(None, "Error()"), (None, "NLL()")]
-    assert {(r["objective"], r["seed"], r["n"]) for r in found} == {("CE", 0, 1797)}
-    assert found[2]["value"] == ECE()(first.before)
+    (found,) = record_of(study, measured[:1])["figures"]
+    assert (found["objective"], found["seed"], found["n"]) == ("CE", 0, 1797)
+    assert found["ece"] == pytest.approx(ECE()(first.before), abs=1e-6)
+    assert found["ece_by_chance"] == pytest.approx(null_band(ECE(), first.after("at_t"), draws=100).high, abs=1e-6)
     assert verdicts_on(study, []) == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -15,12 +16,11 @@ import click
 
 from calibrant.cli import options
 from calibrant.cli.terminal import print_json, print_table, print_text, say, working
-from calibrant.errors import CalibrantError, InputError
+from calibrant.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
     from calibrant.report.model import Block, Table
     from calibrant.study import Store, Study
-    from calibrant.study.load import StudyFile
 
 THEORY = "theory"  # name of the theory's figures in `study show`
 MADE_HERE = {"digits": "with scikit-learn", "module": "your module"}  # data from neither folder nor hub
@@ -51,8 +51,7 @@ def list_studies() -> None:
 
 
 @study.command()
-@click.argument("name", required=False, metavar="STUDY")
-@click.option("--all", "everything", is_flag=True, help="Run all studies that `study list` shows, one after another.")
+@click.argument("names", nargs=-1, required=True, metavar="STUDY...")
 @scales
 @click.option(
     "--data",
@@ -70,8 +69,7 @@ def list_studies() -> None:
 @options.choice("--accelerator", ["auto", "cpu", "cuda"], "Device to train on.", default="auto")
 @click.option("--dry-run", is_flag=True, help="Print the plan without running anything.")
 def run(
-    name: str | None,
-    everything: bool,
+    names: Sequence[str],
     scale: str,
     data: Path | None,
     seeds: int | None,
@@ -82,7 +80,7 @@ def run(
     workers: int,
     accelerator: str,
     dry_run: bool,
-) -> int:
+) -> None:
     """Run all training runs that are not finished; an interrupted study resumes where it stopped.
 
     STUDY is a name listed by `study list`, or a TOML file.
@@ -95,42 +93,26 @@ def run(
 
         calibrant study run digits --executor ray --workers 2
 
-        calibrant study run --all --scale gpu --data /folder/of/data --workers 4
+        calibrant study run wang-table1 wang-sweep --scale gpu --data /folder/of/data --workers 4
     """
-    from calibrant.study import Store, collect, presets
-    from calibrant.study.build import check_file
+    from calibrant.study import Store, collect
+    from calibrant.study.build import check_study
     from calibrant.study.record import naming
     from calibrant.study.run import reports_progress
 
-    if (name is None) != everything or (everything and (only or setting)):
-        raise InputError(
-            "name one study (with --only and --setting for parts of it), or pass --all; see calibrant study list"
-        )
-    kept, failed = Store(store), False
-    for file in [_read_study(name)] if name is not None else map(_read_study, presets()):
-        if everything and file.scales and scale not in file.scales:
-            say("note", f"{file.name} has no scale {scale!r} and is left out")
-            continue
-        chosen = _chosen_study(file, scale, seeds, data, objectives=only, settings=setting)
-        if dry_run:
-            if not everything:
-                check_file(file, chosen)
-            _print_plan(chosen, kept, scale, f"{workers} at a time, {executor}, accelerator {accelerator}")
-            continue
-        try:
-            with naming(file.name) if file.name.endswith(".toml") else nullcontext():
-                _run(chosen, kept, workers=workers, accelerator=accelerator, ray=executor == "ray")
-        except CalibrantError as error:
-            if not everything:
-                raise
-            say("error", f"{file.name} was not run: {error}")
-            failed = True
-            continue
-        if reports_progress() and everything:
-            print_text(f"{chosen.name} is finished: calibrant study show {chosen.name}")
-        elif reports_progress():
+    kept = Store(store)
+    for name in names:
+        chosen = _chosen_study(name, scale, seeds, objectives=only, settings=setting)
+        if data is not None:
+            chosen = _study_with_data(chosen, data)
+        with naming(name):
+            if dry_run:
+                check_study(chosen)
+                _print_plan(chosen, kept, scale, f"{workers} at a time, {executor}, accelerator {accelerator}")
+                continue
+            _run(chosen, kept, workers=workers, accelerator=accelerator, ray=executor == "ray")
+        if reports_progress():
             _print(*_study_tables(chosen, collect(chosen, kept)))
-    return 2 if failed else 0
 
 
 @study.command()
@@ -138,24 +120,23 @@ def run(
 @scales
 @stores
 @seed_count
-@options.repeated("--columns", "Tables to print: main, calibrators, errors or all")
-@click.option("--report", "-o", type=FOLDER, help="Write a report to this file (.html).")
-@click.option("--record", type=FOLDER, help="Write all numbers with their provenance to this JSON file.")
-@click.option("--figures", type=FOLDER, help="Draw the study's figures into this folder (SVG, PNG).")
-@options.choice(
-    "--width", ["column", "page"], "Draw figures for a paper, 3.5 or 7.16 inches wide and without headings (SVG, PDF)."
+@click.option(
+    "--columns",
+    type=click.Choice(["main", "calibrators", "errors", "all"]),
+    multiple=True,
+    help="Tables to print; may be repeated.",
 )
-@options.as_json
+@click.option("--report", "-o", type=FOLDER, help="Write a report to this file (.html).")
+@click.option("--figures", type=FOLDER, help="Draw the study's figures into this folder (SVG, PNG).")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures of every seed with their provenance as JSON.")
 def show(
     name: str,
     scale: str,
     store: Path,
     seeds: int | None,
-    columns: Sequence[str],
+    columns: Sequence[Any],
     report: Path | None,
-    record: Path | None,
     figures: Path | None,
-    width: Any,
     as_json: bool,
 ) -> None:
     """Print tables of the finished training runs, and draw figures.
@@ -168,38 +149,32 @@ def show(
 
         calibrant study show wang-table1 --columns all --figures figures
 
-        calibrant study show sst --figures figures --width column
+        calibrant study show digits --columns all --json > digits.json
 
         calibrant study show theory --figures figures
     """
     from calibrant._files import check_folder
     from calibrant.report.render import format_of
-    from calibrant.study import Store, collect, rows
+    from calibrant.study import Store, collect
     from calibrant.study.draw import pictures_of, write_figures
     from calibrant.study.figures import drawings
     from calibrant.study.measures import COLUMNS
     from calibrant.study.page import write_page
-    from calibrant.study.tables import record_of, summarise, verdicts_on
+    from calibrant.study.tables import record_of
 
     if report is not None:
         options.check_output(report, inputs=[name])
         format_of(report)
-    if record is not None:
-        options.check_output(record, inputs=[name], suffixes=[".json"], what="a record")
     if figures is not None:
         check_folder(figures)
     if name == THEORY:
         drawn, table = _theory()
         tables, sentences = [table], list[str]()
-        found: dict[str, Any] = {
-            "figures": [{key: getattr(one, key) for key in ("name", "title", "caption", "facts")} for one in drawn]
-        }
     else:
-        chosen = _chosen_study(_read_study(name), scale, seeds)
+        chosen = _chosen_study(name, scale, seeds)
         if columns:
-            named: Any = [options.choose(one, [*COLUMNS, "all"], option="--columns") for one in columns]
-            named = list(COLUMNS) if "all" in named else named
-            chosen = replace(chosen, columns=tuple(named))
+            tables_shown: Any = COLUMNS if "all" in columns else columns
+            chosen = replace(chosen, columns=tuple(tables_shown))
         measured = collect(chosen, Store(store))
         if not measured:
             raise InputError(f"{store} has no finished runs of {chosen.name!r}; run the study first")
@@ -207,19 +182,17 @@ def show(
         drawn = drawings(chosen, measured) if report is not None or figures is not None else []
         if report is not None:
             blocks: list[Block] = [*tables, *pictures_of(drawn)]
-            write_page(chosen, measured, summarise(measured), report, shown=blocks, sentences=sentences)
-        if record is not None:
-            record_of(chosen, measured, path=record, columns=chosen.columns)
-        fitted = [{key: getattr(m, key) for key in ("setting", "objective", "seed", "temperatures")} for m in measured]
-        verdicts = [{"claim": one.claim.text, **one.plain()} for one in verdicts_on(chosen, measured)]
-        found = {"rows": rows(measured), "fitted": fitted, "claims": verdicts, "report": report and str(report)}
+            write_page(chosen, measured, report, shown=blocks, sentences=sentences)
     if figures is not None:
-        written = write_figures(drawn, figures, width=width)
+        written = write_figures(drawn, figures)
         print_text(f"{len(written) or 'no'} figures of {name} are written to {figures}", err=True)
-    if as_json:
-        print_json(found)
-    else:
+    if not as_json:
         _print(tables, sentences)
+    elif name == THEORY:
+        keys = ("name", "title", "caption", "facts")
+        print_json({"figures": [{key: getattr(one, key) for key in keys} for one in drawn]})
+    else:
+        print_json(record_of(chosen, measured))
 
 
 @study.command()
@@ -240,18 +213,31 @@ def claims(paper: str, as_json: bool) -> None:
 
         calibrant study claims --json
     """
-    from calibrant.study.page import claim_sentences, claim_table, read_claims
-
-    number, part = paper if paper.isdigit() else "", paper.lower()
-    found = [one for one in read_claims() if (number == str(one["number"]) if number else part in one["paper"].lower())]
+    path = Path(__file__).resolve().parents[3] / "papers" / "index.json"
+    if not path.is_file():
+        raise FileFormatError(
+            "the papers' claims are in the papers/ folder of Calibrant's repository, which has no copy here"
+        )
+    index = json.loads(path.read_text(encoding="utf-8"))
+    part = paper.lower()
+    found = [one for one in index["claims"] if part == str(one["number"]) or part in one["paper"].lower()]
     if not found:
         raise InputError(
             f"no paper's name contains {paper!r}, and no claim has that number; see calibrant study claims"
         )
     if as_json:
         print_json({"claims": found})
-    else:
-        _print([claim_table(found)], claim_sentences(found) if paper else [])
+        return
+    header, *rows = index["counts"]
+    if shown := [row for row in rows if part in row[0].lower()]:
+        print_table(header, shown)
+    for claim in found if paper else []:
+        print_text(
+            f"\n{claim['number']}. {claim['claim']} ({claim['paper']}, {claim['place']})\npaper: {claim['quote']}"
+        )
+        for line in claim["lines"]:
+            numbers = [f"{key} {line[key]}" for key in ("effect", "p", "units", "note") if key in line]
+            print_text("; ".join([f"- {line['verdict']} on {line['data']} ({line['regime']})", *numbers]))
 
 
 @click.command()
@@ -269,7 +255,7 @@ def demo(store: Path, workers: int) -> None:
     from calibrant.plot.diagrams import diagram_of
     from calibrant.report.figures import panel_picture
     from calibrant.study import Store, collect, load_study
-    from calibrant.study.page import in_short, tables_of, verdict_sentences, write_page
+    from calibrant.study.page import in_short, table_of, verdict_sentences, write_page
     from calibrant.study.tables import summarise, verdicts_on
 
     digits, kept = load_study("digits"), Store(store)
@@ -284,8 +270,13 @@ def demo(store: Path, workers: int) -> None:
     measured = collect(digits, kept)
     lines, report = summarise(measured), kept.root / "report.html"
     sentences = verdict_sentences(verdicts_on(digits, measured))
-    (table,) = tables_of(
-        lines, title=f"Before and after one temperature, mean ± sd over {seeds} seeds", columns=["narrow"]
+    table = table_of(
+        lines,
+        ["error", "ece", "temperature", "ece_at_t", "ece_by_chance"],
+        title="Before and after one temperature",
+        note="{seeds}, on {rows} test images per seed, over all folds. ECE: the mean distance between confidence and "
+        "accuracy. T: one number that divides the logits, fitted on validation images by log-loss. By chance: a "
+        "calibrated network stays below this ECE in 97.5 % of samples.",
     )
     pictures = [
         panel_picture(f"{m.objective}, seed {m.seed}, {when}", diagram_of(data))
@@ -293,7 +284,7 @@ def demo(store: Path, workers: int) -> None:
         if m.seed == digits.seeds[0]
         for when, data in (("before", m.before), ("after", m.after("at_t")))
     ]
-    write_page(digits, measured, lines, report, shown=[*pictures, table], sentences=sentences)
+    write_page(digits, measured, report, shown=[*pictures, table], sentences=sentences)
     _print([table], [*sentences, "", *in_short(lines)])
     print_text(f"The report is in {report.resolve()}: open it in a browser.", bold=True)
 
@@ -326,35 +317,33 @@ def _run(study: Study, store: Store, *, workers: int, accelerator: str, ray: boo
                 done, printed = step.done, time.monotonic()
 
 
-def _read_study(name: str) -> StudyFile:
-    """Return a study file; classes in a user's file, such as ``"mylib:MyLoss"``, are also looked up in its folder."""
-    from calibrant.study.load import StudyFile
+def _chosen_study(
+    name: str, scale: str, seeds: int | None, *, objectives: Sequence[str] = (), settings: Sequence[str] = ()
+) -> Study:
+    """Return a study at a scale, with this number of seeds and only these objectives and settings; empty for all.
+
+    If the study has fewer seeds, the next larger integers are added. Classes in a user's file, such as
+    ``"mylib:MyLoss"``, are also looked up in its folder.
+    """
+    from calibrant.study import load_study
 
     folder = os.path.dirname(os.path.realpath(name))
     if name.endswith(".toml") and folder not in sys.path:
         sys.path.insert(0, folder)
-    return StudyFile.read(name)
-
-
-def _chosen_study(
-    file: StudyFile, scale: str, seeds: int | None, data: Path | None = None, **parts: Sequence[str]
-) -> Study:
-    """Return a study at a scale, with data from a folder, selected parts, and this number of seeds.
-
-    If the study has fewer seeds, the next larger integers are added.
-    """
-    found = file.study(scale)
+    found = load_study(name, scale=scale)
     if seeds is not None:
         further = range(max(found.seeds) + 1, max(found.seeds) + 1 + seeds)
         found = replace(found, seeds=(*found.seeds, *further)[:seeds])
-    for family, labels in parts.items():
-        known = [part.label for part in getattr(found, family)]
-        if strange := [label for label in labels or () if label not in known]:
-            raise InputError(f"{strange[0]!r} is not among the {family} of {file.name}: {', '.join(known)}")
-    found = found.restricted(**{family: labels or None for family, labels in parts.items()})
-    if data is None:
-        return found
-    found = found.with_data_from(data)
+    for label in objectives:
+        options.choose(label, [one.label for one in found.objectives], option="--only")
+    for label in settings:
+        options.choose(label, [one.label for one in found.settings], option="--setting")
+    return found.restricted(objectives=objectives, settings=settings)
+
+
+def _study_with_data(study: Study, data: Path) -> Study:
+    """Return a study that reads its data from subfolders of ``data``, with a note on each that is missing."""
+    found = study.with_data_from(data)
     for name in sorted({one.data["name"] for one in found.settings if "folder" not in one.data} - set(MADE_HERE)):
         say("note", f"{data} has no folder {name!r}, so this data set is read from the Hugging Face hub")
     return found
@@ -389,7 +378,7 @@ def _study_tables(chosen: Study, measured: Sequence[Any]) -> tuple[list[Table], 
     from calibrant.study.page import one_gamma_table, paper_tables, tables_of, verdict_sentences
     from calibrant.study.tables import measures_needed, summarise, verdicts_on
 
-    lines = summarise(measured, names=measures_needed(chosen, chosen.columns))
+    lines = summarise(measured, names=measures_needed(chosen))
     tables = [*tables_of(lines, title=chosen.title, columns=chosen.columns), *paper_tables(chosen, lines)]
     tables += one_gamma_table(chosen, measured)
     return tables, verdict_sentences(verdicts_on(chosen, measured))

@@ -7,7 +7,7 @@ from calibrant.study.load import load_study, presets
 from calibrant.study.measures import Run
 from calibrant.study.recipe import Claim, FigureSpec, Objective, Printed, Recipe, Setting, Study, Training
 from calibrant.study.store import Store
-from calibrant.study.tables import collect, rows
+from calibrant.study.tables import collect
 from calibrant.study.train import training
 
 __all__ = [
@@ -24,6 +24,5 @@ __all__ = [
     "collect",
     "load_study",
     "presets",
-    "rows",
     "training",
 ]

@@ -19,7 +19,6 @@ from calibrant._files import error_boundary
 from calibrant.errors import FileFormatError, InputError, UsageWarning
 from calibrant.study import models
 from calibrant.study.data import data_set
-from calibrant.study.load import StudyFile
 from calibrant.study.recipe import Cell, Recipe, Study, Training
 from calibrant.study.record import naming
 
@@ -121,17 +120,6 @@ def check_study(study: Study) -> None:
                 done.add(key)
                 with naming(place):
                     check(recipe)
-
-
-def check_file(file: StudyFile, chosen: Study) -> None:
-    """Check a study that was read from ``file``; if it is the user's own file, also check its other scales.
-
-    Error messages name the user's file.
-    """
-    own = file.name.endswith(".toml")
-    with naming(file.name if own else ""):
-        for study in (chosen, *(file.study(scale) for scale in file.scales if own)):
-            check_study(study)
 
 
 def check_folders(cells: Iterable[Cell]) -> None:

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from torch import Tensor
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SIZE = (3.5, 2.9)  # width and height of a panel in inches
-Width: TypeAlias = Literal["column", "page"] | None
-# width in inches and largest number of panels in a row, for one column and for a two-column page (IEEE; others are within 4 %)
-PUBLISHED = {"column": (3.5, 1), "page": (7.16, 3)}
 SHADES = ("#0b3c66", "#3f8fd0", "#b9d7f0", "#c2410c")  # learned early, later, last; orange for never
 STYLES = {"": "solid", "solid": "solid", "dashed": (0, (4, 2)), "dotted": (0, (1, 1.2)), "points": "none"}
 # style of the reference lines that curves are compared with
@@ -74,60 +71,50 @@ def draw_panel(panel: Panel, ax: "Axes") -> "Figure":
     return cast("Figure", ax.figure)
 
 
-def figure_of(drawing: Drawing, *, width: Width = None) -> "Figure":
+def figure_of(drawing: Drawing) -> "Figure":
     """Return a new figure with all panels of ``drawing``, and one legend below them if they share the same entries.
 
     Args:
         drawing: A result of ``study.figures.drawings`` or of a function in ``study.theory.FIGURES``.
-        width: "column" or "page" for the width of a journal's column or page. Such a figure has no heading, because the
-            journal's caption replaces it. None is for a screen.
 
     Returns:
         The figure.
     """
     count = len(drawing.panels)
     columns = drawing.columns or {1: 1, 2: 2, 4: 2}.get(count, 3)
-    columns = columns if width is None else min(count, PUBLISHED[width][1])
-    across = SIZE[0] * columns if width is None else PUBLISHED[width][0]
-    rows = math.ceil(count / columns)
-    # half an inch for the heading or the legend, and .15 for each row's titles; a single panel is as tall as one of two
-    height = min(across / columns, SIZE[0]) * SIZE[1] / SIZE[0] + 0.15
-    figure = new_figure(width=across, height=height * rows + 0.5)
+    rows, width = math.ceil(count / columns), SIZE[0] * columns
+    # half an inch for the heading or the legend, and .15 for each row's titles
+    figure = new_figure(width=width, height=(SIZE[1] + 0.15) * rows + 0.5)
     axes = [figure.add_subplot(rows, columns, place + 1) for place in range(count)]
     for panel, ax in zip(drawing.panels, axes, strict=True):
         draw_panel(panel, ax)
-    legend = _legends(axes, figure, below=width is None)
-    if width is None:
-        figure.suptitle(textwrap.fill(drawing.title, round(LETTERS * across)), fontsize=11, color=LIGHT.ink)
-        # placed below the canvas, where a tight bounding box includes it and the panels keep their size
-        caption = textwrap.fill(drawing.caption, round(CAPTION * across))
-        y = -0.02 - legend / figure.get_figheight()
-        figure.text(0.02, y, caption, fontsize=7, color=LIGHT.faint, va="top")
+    legend = _legends(axes, figure)
+    figure.suptitle(textwrap.fill(drawing.title, round(LETTERS * width)), fontsize=11, color=LIGHT.ink)
+    # placed below the canvas, where a tight bounding box includes it and the panels keep their size
+    caption = textwrap.fill(drawing.caption, round(CAPTION * width))
+    figure.text(0.02, -0.02 - legend / figure.get_figheight(), caption, fontsize=7, color=LIGHT.faint, va="top")
     return figure
 
 
-def write_figures(drawn: Sequence[Drawing], folder: Path, *, width: Width = None) -> list[Path]:
-    """Write each figure as SVG and PNG files, or for publication as SVG and PDF files, with reproducible bytes.
+def write_figures(drawn: Sequence[Drawing], folder: Path) -> list[Path]:
+    """Write each figure as SVG and PNG files with reproducible bytes.
 
     Args:
         drawn: Results of ``study.figures.drawings`` or of functions in ``study.theory.FIGURES``.
         folder: The folder to write to; it is created if it does not exist.
-        width: As in ``figure_of``. With "column" or "page", the files are SVG and PDF.
 
     Returns:
         The paths of the files.
     """
     place = check_folder(folder)
     place.mkdir(parents=True, exist_ok=True)
-    suffix, dated = ("png", "Software") if width is None else ("pdf", "CreationDate")
     written = []
     for drawing in drawn:
-        figure, other = figure_of(drawing, width=width), io.BytesIO()
-        tight = TIGHT if width is None else {}
+        figure, png = figure_of(drawing), io.BytesIO()
         # in this order, for equal bytes: the first drawing shifts square axes slightly
-        svg = svg_of(figure, **tight).encode()
-        figure.savefig(other, format=suffix, dpi=140, metadata={dated: None}, **tight)
-        for ending, content in (("svg", svg), (suffix, other.getvalue())):
+        svg = svg_of(figure).encode()
+        figure.savefig(png, format="png", dpi=140, metadata={"Software": None}, **TIGHT)
+        for ending, content in (("svg", svg), ("png", png.getvalue())):
             written.append(place / f"{drawing.name}.{ending}")
             write_whole(written[-1], content)
     return written
@@ -139,16 +126,16 @@ def pictures_of(drawn: Sequence[Drawing]) -> list[tuple[str, str]]:
     Args:
         drawn: The result of ``study.figures.drawings``.
     """
-    return [(drawing.caption, data_address(svg_of(figure_of(drawing), **TIGHT))) for drawing in drawn]
+    return [(drawing.caption, data_address(svg_of(figure_of(drawing)))) for drawing in drawn]
 
 
-def svg_of(figure: "Figure", **options: Any) -> str:
+def svg_of(figure: "Figure") -> str:
     """Return a figure as SVG with reproducible bytes, and with coordinates rounded to a hundredth of a point."""
     import matplotlib as mpl
 
     text = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": "calibrant"}):  # without a salt, ids are random
-        figure.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")), **options)
+        figure.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")), **TIGHT)
     shorter = partial(re.compile(r"(\.\d\d)\d+").sub, r"\1")
     svg = re.sub(r'(?<= )(?:d|x|y)="[^"]*"', lambda match: shorter(match[0]), text.getvalue())
     return re.sub(r"\s*\n\s*", "\n", svg)
@@ -266,13 +253,12 @@ def _coordinates(rows: Tensor) -> tuple[Tensor, Tensor]:
     return rows[..., 1] + rows[..., 2] / 2, rows[..., 2] * HALF_HEIGHT
 
 
-def _legends(axes: Sequence["Axes"], figure: "Figure", *, below: bool) -> float:
-    """Add one legend for all panels if they have the same entries, otherwise one to each panel.
+def _legends(axes: Sequence["Axes"], figure: "Figure") -> float:
+    """Add one legend below all panels if they have the same entries, otherwise one to each panel.
 
     Args:
         axes: The axes of the panels.
         figure: Their figure.
-        below: Whether the common legend is placed below the canvas, for figures that are saved with a tight bounding box.
 
     Returns:
         The height of the common legend below the canvas in inches, or 0.
@@ -283,11 +269,8 @@ def _legends(axes: Sequence["Axes"], figure: "Figure", *, below: bool) -> float:
     if len(axes) > 1 and common and all(found == common[: len(found)] for found in entries):
         handles, labels = axes[entries.index(common)].get_legend_handles_labels()
         columns = min(4, len(labels))
-        place: dict[str, Any] = {"loc": "outside lower center"}
-        if below:
-            place = {"loc": "upper center", "bbox_to_anchor": (0.5, 0)}
-        figure.legend(handles, labels, ncols=columns, **place, **LEGEND)
-        return LEGEND_LINE * (1 + math.ceil(len(labels) / columns)) if below else 0.0
+        figure.legend(handles, labels, ncols=columns, loc="upper center", bbox_to_anchor=(0.5, 0), **LEGEND)
+        return LEGEND_LINE * (1 + math.ceil(len(labels) / columns))
     for ax, found in zip(axes, entries, strict=True):
         if found:
             # below the panel, where it covers no line

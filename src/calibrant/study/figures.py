@@ -68,7 +68,7 @@ def drawings(study: Study, measured: Sequence[Measured]) -> list[Drawing]:
     found = []
     for spec in study.figures:
         drawn = [item for item in measured if not spec.objectives or item.objective in spec.objectives]
-        settings = [""] if spec.kind == "best" else [place for place in places if spec.setting in ("", place)]
+        settings = [""] if spec.kind == "best" else places
         for place in settings:
             items = [item for item in drawn if place in ("", item.setting)]
             try:

@@ -1,8 +1,8 @@
 """Loads studies from TOML files, the package's presets or the user's own files, each at one of its scales."""
 
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -52,61 +52,42 @@ def load_study(name: str | Path, *, scale: str | None = "cpu") -> Study:
         >>> load_study("digits").name
         'digits'
     """
-    return StudyFile.read(name).study(scale)
+    # errors of merging, for example a number where a table is expected, are a user's mistakes
+    wanted, got = "a study whose tables are like those of the presets", "a value of another kind"
+    with naming(str(name)), error_boundary(wanted, got, "compare it with a preset", kind=InputError):
+        tables, scales = read_tables(name)
+        if scales and scale is not None and scale not in scales:
+            raise InputError(f"scale to be one of {', '.join(scales)}", f"{scale!r}", "choose one")
+        study = _study({**tables, **_overlay(tables, scales.get(scale or "", {}))})
+        _check_names(study, (tables, *scales.values()))
+    return study
 
 
-@dataclass(frozen=True)
-class StudyFile:
-    """The tables of a study file.
+def read_tables(name: str | Path) -> tuple[dict[str, Any], Mapping[str, Tables]]:
+    """Return the tables of a preset or a file, checked only as far as merging them requires.
 
     Args:
-        name: Name of the preset, or path of the file.
-        tables: The file's tables, without ``[scales]``.
-        scales: Dict from each scale to the tables that override those of the file; empty if the file has no scales.
+        name: As in ``load_study``.
+
+    Returns:
+        The tables without ``[scales]``, and a dict from each scale to the tables that override them.
     """
-
-    name: str
-    tables: Tables
-    scales: Mapping[str, Tables]
-
-    @classmethod
-    def read(cls, name: str | Path) -> "StudyFile":
-        """Return the tables of a preset or a file, checked only as far as merging them requires."""
-        where = str(name)
-        if not where.endswith(".toml") and where not in presets():
-            raise refuse(f"a study among {', '.join(presets())} or a .toml file", shown(name), "choose one")
-        own = where.endswith(".toml")
-        text = read_text(name) if own else FOLDER.joinpath("presets", f"{name}.toml").read_text(encoding="utf-8")
-        with error_boundary("a TOML file", where, "correct it there", caught=(ValueError, RecursionError)):
-            tables = tomllib.loads(text)
-        with naming(where), _as_presets_have_them():
-            scales = tables.pop("scales", {})
-            for given in scales:
-                check_choice(given, name="scales", choices=SCALES)
-            for part in (tables, *scales.values()):
-                if "objectives" in part:
-                    part["objectives"] = [_objective(entry) for entry in part["objectives"]]
-        return cls(where, tables, scales)
-
-    def study(self, scale: str | None) -> Study:
-        """Return the study at a scale; the scale has no effect if the file has none."""
-        with naming(self.name), _as_presets_have_them():
-            if self.scales and scale is not None and scale not in self.scales:
-                raise InputError(f"scale to be one of {', '.join(self.scales)}", f"{scale!r}", "choose one")
-            study = _study({**self.tables, **_overlay(self.tables, self.scales.get(scale or "", {}))})
-            objectives, settings = (
-                {one.label for one in getattr(study, family)}
-                | {one.get("label") for part in (self.tables, *self.scales.values()) for one in part.get(family, ())}
-                for family in ("objectives", "settings")
-            )
-            _check_names(study, objectives=objectives, settings=settings)
-        return study
-
-
-def _as_presets_have_them() -> Any:
-    """Turn errors of merging (for example a number where a table is expected) into an ``InputError``."""
-    wanted, got = "a study whose tables are like those of the presets", "a value of another kind"
-    return error_boundary(wanted, got, "compare it with a preset", kind=InputError)
+    where = str(name)
+    if where.endswith(".toml"):
+        text = read_text(name)
+    elif where in presets():
+        text = FOLDER.joinpath("presets", f"{name}.toml").read_text(encoding="utf-8")
+    else:
+        raise refuse(f"a study among {', '.join(presets())} or a .toml file", shown(name), "choose one")
+    with error_boundary("a TOML file", where, "correct it there", caught=(ValueError, RecursionError)):
+        tables = tomllib.loads(text)
+    scales = tables.pop("scales", {})
+    for given in scales:
+        check_choice(given, name="scales", choices=SCALES)
+    for part in (tables, *scales.values()):
+        if "objectives" in part:
+            part["objectives"] = [_objective(entry) for entry in part["objectives"]]
+    return tables, scales
 
 
 def _overlay(tables: Tables, scale: Tables) -> dict[str, Any]:
@@ -160,19 +141,21 @@ def _known_objectives() -> dict[str, Tables]:
     return {item["label"]: item for item in tomllib.loads(text)["objectives"]}
 
 
-def _check_names(study: Study, *, objectives: set[Any], settings: set[Any]) -> None:
-    """Raise an error if published figures, claims or plots name objectives or settings that the file has at no scale."""
+def _check_names(study: Study, parts: Sequence[Tables]) -> None:
+    """Raise an error if published figures, claims or plots name objectives or settings that no part of the file has."""
     require_once([(p.setting, p.objective, p.measure) for p in study.published], name="the published figures")
-    like = {setting.like for setting in study.settings}
+    objectives = {one["label"] for part in parts for one in part.get("objectives", ())}
+    settings = {one.get("label") for part in parts for one in part.get("settings", ())}
+    settings |= {one.label for one in study.settings}
+    like = {one.like for one in study.settings}
     published = {figure.setting for figure in study.published}
-    figures, claims = study.figures, study.claims
     named = [
         *(("an objective", figure.objective, objectives) for figure in study.published),
-        *(("an objective", name, objectives) for claim in claims for name in claim.falls),
-        *(("an objective", name, objectives) for figure in figures for name in figure.objectives),
+        *(("an objective", name, objectives) for claim in study.claims for name in claim.falls),
+        *(("an objective", name, objectives) for figure in study.figures for name in figure.objectives),
         *(("an objective", name, objectives) for one in study.settings for name in (*one.losses, *one.trainings)),
-        *(("a setting", name, settings | like) for name in published | {figure.setting for figure in figures}),
-        *(("a setting", name, settings | like) for claim in claims for name in claim.but),
+        *(("a setting", name, settings | like) for name in published),
+        *(("a setting", name, settings | like) for claim in study.claims for name in claim.but),
         *(("like", name, settings | published) for name in like),
     ]
     for what, name, known in named:

@@ -23,6 +23,7 @@ from calibrant.calibrators import Calibrator, FocalTemperatureScaling, Histogram
 from calibrant.data.predictions import Predictions
 from calibrant.errors import BoundWarning
 from calibrant.metrics import ECE, NLL, ClasswiseECE, Error, Metric, entropy_rows, ood_auroc
+from calibrant.statistics import null_band
 
 if TYPE_CHECKING:
     from calibrant.study.recipe import Recipe
@@ -237,14 +238,16 @@ class Measure:
     of: Callable[[Measured], float]
     percent: bool = True
 
-    def shown(self, value: float) -> str:
-        """Return ``value`` as text for tables, without the unit.
+    def shown(self, value: float, spread: float = math.nan) -> str:
+        """Return ``value`` as text for tables, without the unit, and its standard deviation ``spread`` unless that is NaN.
 
         Examples:
-            >>> Measure("ECE", lambda measured: measured.value("ece")).shown(0.0435)
-            '4.35'
+            >>> Measure("ECE", lambda measured: measured.value("ece")).shown(0.0435, 0.004)
+            '4.35±.40'
         """
-        return f"{100 * value if self.percent else value:.2f}"
+        scale = 100 if self.percent else 1
+        around = "" if math.isnan(spread) else f"±{scale * spread:.2f}".replace("±0.", "±.")
+        return f"{scale * value:.2f}{around}"
 
     @property
     def heading(self) -> str:
@@ -425,6 +428,9 @@ MEASURES: Mapping[str, Measure] = {
             (ORACLE, "T optimal (oracle)"),
         ]
     },
+    "ece_by_chance": Measure(
+        "ECE by chance", lambda measured: null_band(ECE(), measured.after("at_t"), draws=100).high
+    ),
     "gamma_focal": nats("γ of focal T", partial(_gamma, name="focal")),
     "gamma_focal_by_mass": nats("γ of focal T by AdaECE", partial(_gamma, name="focal_by_mass")),
     "temperature_train": nats("T on training data", partial(_best_temperature, split="train")),
@@ -479,7 +485,7 @@ MEASURES: Mapping[str, Measure] = {
     },
 }
 COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "main": ("error", "nll", "ece", "nll_at_t", "ece_at_t", "temperature"),
+    "main": ("error", "nll", "ece", "nll_at_t", "ece_at_t", "temperature", "ece_by_chance"),
     "calibrators": (
         "ece", "ece_at_t", "ece_by_ece", "temperature_by_ece", "ece_binned",
         "ece_focal", "gamma_focal", "temperature_focal", "ece_optimal",

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -231,14 +232,14 @@ class Published:
         measure: A key of ``measures.MEASURES``: ``error``, ``ece``, ``temperature``, ``ece_at_t`` …
         value: The number.
         setting: Label of the setting; may be empty if there is only one.
-        spread: The printed standard deviation over seeds, in the unit of ``value``, or None if none is printed.
+        spread: The printed standard deviation over seeds, in the unit of ``value``, or NaN if none is printed.
     """
 
     objective: str
     measure: str
     value: float
     setting: str
-    spread: float | None
+    spread: float
 
 
 @record
@@ -285,10 +286,10 @@ class Printed:
         for setting, groups in self.rows.items():
             spreads = self.spreads.get(setting, ((),) * len(groups))
             for objective, group, spread in zip(self.objectives, groups, spreads, strict=True):
-                for place, (measure, value) in enumerate(zip(self.measures, group, strict=False)):
+                triples = zip(self.measures, group, spread or (math.nan,) * len(group), strict=False)
+                for measure, value, deviation in triples:
                     scale = 100 if MEASURES[measure].percent else 1
-                    deviation = round(spread[place] / scale, 8) if spread else None
-                    yield Published(objective, measure, round(value / scale, 8), setting, deviation)
+                    yield Published(objective, measure, round(value / scale, 8), setting, round(deviation / scale, 8))
 
 
 @record
@@ -325,7 +326,6 @@ class FigureSpec:
         source: The figure of a paper that this figure reproduces.
         panels: For each panel, keys of a trajectory (``"test.nll_wrong"``) or measures (``"ece_at_t"``).
         objectives: Labels of the objectives to draw; empty for all.
-        setting: Label of the setting to draw; empty for every setting with runs.
         sweep: Loss parameters on the horizontal axis, each ``[class, field]``, or ``[class, field, "-"]`` for the negative
             of the parameter. ``["Training", field]`` is a field of the training configuration.
         bins: Indices of the bins, from 0, that a figure of kind ``"bins"`` shows.
@@ -341,7 +341,6 @@ class FigureSpec:
     source: Text = ""
     panels: tuple[tuple[Text, ...], ...] = ()
     objectives: tuple[Text, ...] = ()
-    setting: Text = ""
     sweep: tuple[tuple[Text, ...], ...] = ()
     bins: tuple[Natural, ...] = (0, 7, 14)
 
@@ -440,8 +439,8 @@ class Study:
             settings.append(replace(setting, data={**setting.data, **moved}))
         return replace(self, settings=tuple(settings))
 
-    def restricted(self, *, objectives: Sequence[str] | None = None, settings: Sequence[str] | None = None) -> "Study":
-        """Return the study with only the given objectives and settings."""
-        kept = tuple(o for o in self.objectives if objectives is None or o.label in objectives)
-        where = tuple(s for s in self.settings if settings is None or s.label in settings)
+    def restricted(self, *, objectives: Sequence[str] = (), settings: Sequence[str] = ()) -> "Study":
+        """Return the study with only the given objectives and settings; an empty sequence keeps all."""
+        kept = tuple(one for one in self.objectives if not objectives or one.label in objectives)
+        where = tuple(one for one in self.settings if not settings or one.label in settings)
         return replace(self, objectives=kept, settings=where)

@@ -1,6 +1,5 @@
 """Summarises stored runs: measures with their standard deviation over seeds, and tests of the papers' orderings."""
 
-import json
 import math
 import shutil
 import subprocess
@@ -12,18 +11,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from calibrant._files import write_whole
-from calibrant.binning import EqualMass
-from calibrant.metrics import ECE, NLL, Error, Metric
-from calibrant.statistics import null_band
 from calibrant.study.measures import COLUMNS, MEASURES, Measured
-from calibrant.study.recipe import Claim, Published, Study
+from calibrant.study.recipe import Claim, Study
 from calibrant.study.store import Store
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
-NULL_DRAWS = 100
 SIGNIFICANCE = 0.05  # differences with a smaller p-value are significant
 
 
@@ -37,9 +31,6 @@ class Summary:
         seeds: Number of seeds.
         mean: Dict from measures to means over seeds.
         spread: Dict from measures to standard deviations (n − 1) over seeds; NaN for one seed.
-        calibrated_mean: Expected ECE of a calibrated model with the probabilities at T and the same number of samples, for
-            the first seed.
-        calibrated_high: The limit that the ECE of such a model stays below in 97.5 % of samples.
         rows: Number of test samples of one seed, over all folds.
     """
 
@@ -48,8 +39,6 @@ class Summary:
     seeds: int
     mean: dict[str, float]
     spread: dict[str, float]
-    calibrated_mean: float
-    calibrated_high: float
     rows: int
 
 
@@ -90,17 +79,6 @@ class Verdict:
         if self.values[-1] >= self.values[0]:
             return "shows the opposite"
         return "shows" if self.seen else "shows in part"
-
-    def plain(self) -> dict[str, Any]:
-        """Return the source, setting, verdict and p-values as JSON data."""
-        return {
-            "source": self.claim.source,
-            "setting": self.setting,
-            "verdict": self.outcome,
-            "seen": self.seen,
-            "p": self.p,
-            "p_unpaired": self.p_unpaired,
-        }
 
 
 def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
@@ -147,18 +125,9 @@ def summarise(measured: Sequence[Measured], *, names: Sequence[str] = COLUMNS["m
     found = []
     for where, items in grouped(measured, lambda item: (item.setting, item.objective)).items():
         columns = {name: [item.value(name) for item in items] for name in names}
-        calibrated = null_band(ECE(), items[0].after("at_t"), draws=NULL_DRAWS)
-        found.append(
-            Summary(
-                *where,
-                seeds=len(items),
-                mean={name: float(np.mean(values)) for name, values in columns.items()},
-                spread={name: deviation(values) for name, values in columns.items()},
-                calibrated_mean=calibrated.estimate,
-                calibrated_high=calibrated.high,
-                rows=len(items[0].after("at_t")),
-            )
-        )
+        mean = {name: float(np.mean(values)) for name, values in columns.items()}
+        spread = {name: deviation(values) for name, values in columns.items()}
+        found.append(Summary(*where, len(items), mean, spread, len(items[0].before)))
     return found
 
 
@@ -167,27 +136,10 @@ def deviation(values: Sequence[float]) -> float:
     return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
 
 
-def measures_needed(study: Study, columns: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of all measures that a study's tables, published figures and claims need.
-
-    Args:
-        study: The study.
-        columns: The tables, keys of ``measures.COLUMNS``; ``"main"`` is always included.
-    """
-    named = [name for table in ("main", *columns) for name in COLUMNS[table]]
+def measures_needed(study: Study) -> tuple[str, ...]:
+    """Return the names of all measures that a study's tables, published figures and claims need."""
+    named = [name for table in study.columns for name in COLUMNS[table]]
     return tuple(dict.fromkeys([*named, *(p.measure for p in study.published), *(c.measure for c in study.claims)]))
-
-
-def printed_beside(study: Study, line: Summary) -> dict[str, Published]:
-    """Return a dict from measures to the figures that the paper prints for one line of a study's table.
-
-    Args:
-        study: The study.
-        line: A line of the study's table.
-    """
-    like = {setting.label: setting.like for setting in study.settings}
-    places = {"", line.setting, like.get(line.setting) or line.setting}
-    return {p.measure: p for p in study.published if p.objective == line.objective and p.setting in places}
 
 
 def verdicts_on(study: Study, measured: Sequence[Measured]) -> list[Verdict]:
@@ -248,66 +200,47 @@ def verdict_on_claim(claim: Claim, setting: str, by_seed: Sequence[Mapping[int, 
     )
 
 
-def rows(measured: Sequence[Measured]) -> list[dict[str, Any]]:
-    """Return the figures as dicts, one per run, calibrator and metric, in the layout of ``calibrant evaluate --json``.
+def record_of(study: Study, measured: Sequence[Measured]) -> dict[str, Any]:
+    """Return the record of a study as JSON data: the figures of every seed, the verdicts on claims, and the provenance.
 
     Args:
-        measured: The result of ``collect``.
-
-    Returns:
-        A list of dicts with the same keys; empty if there are no runs.
-
-    Examples:
-        >>> rows([])
-        []
+        study: The study. If it shows all tables, every measure is recorded, otherwise those of ``measures_needed``.
+        measured: The result of ``collect``, not empty.
     """
-    metrics: list[Metric] = [Error(), NLL(), ECE(), ECE(EqualMass())]
-    found = []
-    for item in measured:
-        where = {"file": None, "split": "test", "setting": item.setting, "objective": item.objective, "seed": item.seed}
-        for calibrator, data in ((None, item.before), ("TemperatureScaling", item.after("at_t"))):
-            for metric in metrics:
-                compared = metric.measures_calibration
-                null_high = null_band(metric, data, draws=NULL_DRAWS).high if compared else None
-                value = {"calibrator": calibrator, "metric": repr(metric), "value": metric(data)}
-                found.append({**where, **value, "low": None, "high": None, "null_high": null_high, "n": len(data)})
-    return found
-
-
-def record_of(study: Study, measured: Sequence[Measured], *, path: Path, columns: Sequence[str] = ()) -> None:
-    """Write the record of a study as JSON, with the figures of every seed, the verdicts on claims, and the provenance.
-
-    Args:
-        study: The study.
-        measured: The result of ``collect``.
-        path: The ``.json`` file to write.
-        columns: Keys of ``measures.COLUMNS`` to record in addition to "main" and to the measures in the study's published
-            figures and claims.
-    """
-    names = list(MEASURES) if set(columns) == set(COLUMNS) else measures_needed(study, columns)
-    figures = []
+    names = list(MEASURES) if {*COLUMNS} == {*study.columns} else measures_needed(study)
+    figures: list[dict[str, Any]] = []
     for m in measured:
         values = {name: round(m.value(name), 6) for name in names}
         seconds = float(sum(run.record["seconds"] for run in m.runs))
         where = {"setting": m.setting, "objective": m.objective, "seed": m.seed, "n": len(m.before), "seconds": seconds}
         known = {name: value for name, value in values.items() if math.isfinite(value)}
         figures.append({**where, **known, "validation_uses": m.validation_uses})
-    record = {
+    return {
         "study": study.name,
         "title": study.title,
         "about": " ".join(study.about.split()),
         "recipe": {"settings": [asdict(s) for s in study.settings], "training": dict(study.training)},
         "objectives": [asdict(objective) for objective in study.objectives],
         "figures": figures,
-        "claims": [{"text": v.claim.text, **v.plain()} for v in verdicts_on(study, measured)],
+        "claims": [
+            {
+                "text": verdict.claim.text,
+                "source": verdict.claim.source,
+                "setting": verdict.setting,
+                "verdict": verdict.outcome,
+                "seen": verdict.seen,
+                "p": verdict.p,
+                "p_unpaired": verdict.p_unpaired,
+            }
+            for verdict in verdicts_on(study, measured)
+        ],
         "provenance": {
             "commit": _commit(),
             "versions": measured[0].runs[0].record["versions"],
             "devices": sorted({run.record["device"] for m in measured for run in m.runs}),
-            "seconds": round(sum(run.record["seconds"] for m in measured for run in m.runs), 1),
+            "seconds": round(sum(figure["seconds"] for figure in figures), 1),
         },
     }
-    write_whole(path, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
 
 def _commit() -> str | None:
