@@ -1,21 +1,52 @@
-"""What several families' tests share: every loss with its gradient, and the content of a saved calibrator.
+"""What several families' tests share: every calibrator, every loss and its gradient, and a device without float64.
 
 Each loss is made with arguments under which each of its parts counts.
 """
 
 import inspect
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
-from calibrant import losses
-from calibrant._files import read_metadata, write_arrays
+from calibrant import calibrators, losses
+from calibrant.calibrators import Calibrator, TemperatureScaling, VectorScaling
 from calibrant.losses import BatchPenalty, Loss
+from calibrant.rows import Batch, RowSource
+
+# Where the constructor needs arguments, or where the defaults take long: fewer candidates and exponents.
+CALIBRATORS: dict[str, Callable[[], Calibrator]] = {
+    name: getattr(calibrators, name)
+    for name in calibrators.__all__
+    if issubclass(getattr(calibrators, name), Calibrator)
+} | {
+    "AutoCalibrator": lambda: calibrators.AutoCalibrator(candidates=[TemperatureScaling(), VectorScaling()]),
+    "Chain": lambda: calibrators.Chain(TemperatureScaling(), calibrators.BiasScaling()),
+    "ConfidenceBinning": lambda: calibrators.ConfidenceBinning(TemperatureScaling(), folds=2),
+    "FocalCalibration": lambda: calibrators.FocalCalibration(1.0),
+    "FocalTemperatureScaling": lambda: calibrators.FocalTemperatureScaling(gammas=[-0.5, 0.0, 1.0]),
+    "KeepDecision": lambda: calibrators.KeepDecision(VectorScaling()),
+}
+
+
+class Shrinking(Calibrator):
+    """A calibrator as somebody else would write it, in one file."""
+
+    preserves_argmax = True
+    strength: Tensor
+
+    def _fit(self, rows: RowSource) -> None:
+        self.strength = rows.mass / rows.total(summed_confidences)
+
+    def _transform(self, logits: Tensor) -> Tensor:
+        return (logits.double() * self.strength).to(logits.dtype)
+
+
+def summed_confidences(batch: Batch) -> Tensor:
+    return batch.row_weights @ batch.logits.double().softmax(dim=1).amax(dim=1)
+
 
 NAMES = [
     name
@@ -96,14 +127,3 @@ def simulate_mps(monkeypatch: pytest.MonkeyPatch) -> None:
         return moved(tensor, *where, **options)
 
     monkeypatch.setattr(Tensor, "to", to)
-
-
-def content_of(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return arrays and metadata of a saved calibrator."""
-    # load_file maps the file into memory
-    return {key: value.clone() for key, value in load_file(path).items()}, read_metadata(path)
-
-
-def write_content(path: Path, arrays: dict[str, Tensor], metadata: dict[str, str]) -> None:
-    """Write arrays and metadata as a saved calibrator."""
-    write_arrays(path, {key: value.numpy() for key, value in arrays.items()}, metadata=metadata)

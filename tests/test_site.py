@@ -69,53 +69,32 @@ def test_code_links_and_other_words_stay_as_they_are(hooks: Any) -> None:
     assert hooks.linked("| `ECE(norm=2)` |") == "| [`ECE(norm=2)`][calibrant.metrics.ECE] |"
 
 
-def test_options_and_short_names_do_not_break(hooks: Any) -> None:
-    mark = '<span class="whole">{}</span>'
-    option, name = mark.format("--fit-split"), mark.format("CIFAR-10")
-    assert hooks.whole("<p><code>report --fit-split val</code></p>") == f"<p><code>report {option} val</code></p>"
-    cell = '<td id="a-b">{}, <a href="x-y">z</a></td>'
-    assert hooks.whole(cell.format("CIFAR-10")) == cell.format(name)
-    for kept in (
-        "<p>CIFAR-10</p>",
-        "<pre><span></span><code>a --b</code></pre>",
-        "<td>a-name-much-too-long-for-a-cell</td>",
-    ):
-        assert hooks.whole(kept) == kept
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built documentation."""
+@pytest.mark.slow
+def test_no_page_of_the_site_is_wider_than_its_screen_or_lacks_a_picture(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs")
     if CHROMIUM is None:
         pytest.skip("no Chromium")
-    site = tmp_path_factory.mktemp("site")
+    site = tmp_path / "site"
     build = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(site)]
     subprocess.run(build, cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, check=True, timeout=300)
-    return site
-
-
-def probed(site: Path, script: str, profile: Path) -> Any:
-    """Return what a script finds that walks through the pages of the site."""
-    walk = site / "walk.htm"
-    walk.write_text(f"<!DOCTYPE html><body><script>{script}</script></body>")
-    flags = ["--allow-file-access-from-files", f"--user-data-dir={profile}", "--virtual-time-budget=600000"]
-    command = [str(CHROMIUM), *QUIET, *flags, "--dump-dom", walk.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    probe = re.search(r'data-probe="([^"]*)"', done.stdout)
-    assert probe, done.stderr[-2000:]
-    return json.loads(html.unescape(probe[1]))
-
-
-@pytest.mark.slow
-def test_no_page_of_the_site_is_wider_than_its_screen_or_lacks_a_picture(site: Path, tmp_path: Path) -> None:
     named = [path.relative_to(site).as_posix() for path in sorted(site.rglob("*.html"))]
     pages = [name for name in named if not name.startswith(("reference", "404"))]
     assert {"index.html", "gallery.html", "evidence.html", "papers.html"} <= set(pages)
     fault = '<body style="margin: 0"><p style="width: 1000px">wide</p><img src="none.png"></body>'
     (site / "fault.html").write_text(fault)
     script = WALK.replace("PAGES", json.dumps([*pages, "fault.html"])).replace("WIDTHS", json.dumps(WIDTHS))
-    found = probed(site, script, tmp_path / "profile")
+    walk = site / "walk.htm"
+    walk.write_text(f"<!DOCTYPE html><body><script>{script}</script></body>")
+    flags = [
+        "--allow-file-access-from-files",
+        f"--user-data-dir={tmp_path / 'profile'}",
+        "--virtual-time-budget=600000",
+    ]
+    command = [CHROMIUM, *QUIET, *flags, "--dump-dom", walk.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    probe = re.search(r'data-probe="([^"]*)"', done.stdout)
+    assert probe, done.stderr[-2000:]
+    found = json.loads(html.unescape(probe[1]))
     assert len(found) == len(WIDTHS) * (len(pages) + 1)
     assert len(found.pop("fault.html 360")) == 3, "what is wide and what lacks is found"
     assert {place: seen for place, seen in found.items() if seen and not place.startswith("fault.html")} == {}

@@ -24,7 +24,7 @@ def test_arrays_lists_and_read_only_views_become_tensors() -> None:
         check.as_tensor(["a", "b"], name="labels")
 
 
-def test_bad_logits_get_one_sentence() -> None:
+def test_bad_logits_are_refused_and_odd_ones_are_not() -> None:
     for logits, text in (
         (torch.zeros(3, 2, dtype=torch.int64), "floating dtype, got torch.int64"),
         (torch.zeros(3, 2, 4), "where class_dim=1 names the class axis"),
@@ -55,11 +55,9 @@ def test_bad_rows_are_named_beyond_the_first_block(monkeypatch: pytest.MonkeyPat
 
 def test_labels_that_mark_rows_to_skip_are_named() -> None:
     for labels, text in (
-        ([-100, 0], "ignore_index=-100"),
         ([255, 1], "ignore_index=255"),
         ([-1, 0], "ignore_index=-1"),
         ([-1, 1], "got -1 in row 0; count classes from 0, and leave out"),
-        ([1, 2], "got 2 in row 1; count classes from 0, and leave out"),
         ([[1, 0], [0, 1]], r"got shape \(2, 2\); pass their argmax\(1\) if they are one-hot"),
     ):
         with pytest.raises(InputError, match=text):
@@ -69,13 +67,7 @@ def test_labels_that_mark_rows_to_skip_are_named() -> None:
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_tensors_that_are_not_dense_are_refused() -> None:
     rows = torch.randn(5, 3)
-    nested = torch.nested.nested_tensor([rows[:2], rows[2:]])
-    for logits in (
-        nested,
-        torch.quantize_per_tensor(rows, 0.1, 0, torch.qint8),
-        rows.to_sparse(),
-        rows.to_sparse_csr(),
-    ):
+    for logits in (torch.nested.nested_tensor([rows[:2], rows[2:]]), rows.to_sparse()):
         for refusing in (check.check_floating, check.as_tensor):
             with pytest.raises(InputError, match=r"expected logits as a dense tensor.*with logits\.to_dense\(\)"):
                 refusing(logits, name="logits")

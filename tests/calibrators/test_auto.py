@@ -12,7 +12,6 @@ from calibrant import Predictions, load
 from calibrant.calibrators import (
     AutoCalibrator,
     Calibrator,
-    Chain,
     HistogramBinning,
     Identity,
     IsotonicCalibration,
@@ -76,18 +75,6 @@ def test_weights_are_those_of_the_formula() -> None:
     # and the answer is the weighted mean of the members' probabilities
     p = sum(w * torch.softmax(m.fit(z, y)(z), 1) for w, m in zip(fitted.weights, (Identity(), *quick()), strict=True))
     torch.testing.assert_close(torch.softmax(fitted(z), 1), p, rtol=0, atol=1e-7)
-
-
-def test_chains_that_begin_alike_share_their_first_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    z, y = sample(300)
-    fits, fit = [], TemperatureScaling._fit
-    monkeypatch.setattr(TemperatureScaling, "_fit", lambda self, rows: (fits.append(self), fit(self, rows)))
-    chains = [Chain(TemperatureScaling(), StructuredVectorScaling(prior=prior)) for prior in (0.5, 1.0)]
-    fitted = AutoCalibrator(folds=4, candidates=[TemperatureScaling(), *chains]).fit(z, y)
-    assert sum(weight > 0 for weight in fitted.weights.tolist()[1:]) > 1
-    assert len(fits) == 4 + 1
-    alone = AutoCalibrator(folds=4, candidates=[chains[1]]).fit(z, y)
-    torch.testing.assert_close(fitted.losses[3], alone.losses[1], rtol=0, atol=1e-6)
 
 
 def test_the_evidence_survives_saving(tmp_path: Path) -> None:

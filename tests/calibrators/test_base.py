@@ -16,7 +16,7 @@ from calibrant.calibrators import (
     TemperatureScaling,
     VectorScaling,
 )
-from calibrant.errors import InputError, NotFittedError, UsageWarning
+from calibrant.errors import InputError, UsageWarning
 from calibrant.metrics import ECE
 
 
@@ -32,6 +32,16 @@ def test_predict_proba_takes_arrays_lists_tensors_and_one_row() -> None:
         np.testing.assert_allclose(fitted.predict_proba(row), expected[:1], rtol=0, atol=1e-15)
 
 
+def test_positions_of_images_are_rows() -> None:
+    z, y = drawn(120, dtype=torch.float32)
+    fitted, images = TemperatureScaling().fit(z, y), z.reshape(6, 4, 5, 4).movedim(3, 1)  # (N, K, H, W)
+    answer = fitted(images)
+    assert torch.equal(answer.movedim(1, 3).reshape(120, 4), fitted(z))
+    np.testing.assert_allclose(fitted.predict_proba(images)[:, :, 1, 2], fitted.predict_proba(images[:, :, 1, 2]))
+    with pytest.raises(InputError, match=r"Predictions\.from_logits"):
+        TemperatureScaling().fit(images, y.reshape(6, 4, 5))
+
+
 def test_many_rows_in_16_bits_are_calibrated_as_few_are() -> None:
     z, y = drawn(20_000, 10, dtype=torch.bfloat16)
     fitted = TemperatureScaling().fit(z, y)
@@ -43,10 +53,7 @@ def test_many_rows_in_16_bits_are_calibrated_as_few_are() -> None:
 
 
 def test_predict_proba_refuses_what_are_no_logits() -> None:
-    z, y = drawn(300, spread=2, dtype=torch.float32)
-    with pytest.raises(NotFittedError):
-        TemperatureScaling().predict_proba(z)
-    fitted = TemperatureScaling().fit(z, y)
+    fitted = TemperatureScaling().fit(*drawn(300, spread=2))
     for wrong, message in (
         (["a"] * 4, "a numeric tensor"),
         ([0.0, 1.0], "shape"),

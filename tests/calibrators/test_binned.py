@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from tests.conftest import late
+from tests.draws import drawn_events, of_log_odds
 from torch import Tensor
 
 from calibrant import Predictions
@@ -32,19 +33,6 @@ def logits_of(confidence: float, classes: int = 3) -> list[float]:
 def data() -> tuple[Tensor, Tensor]:
     rows = [logits_of(0.9)] * 4 + [logits_of(0.5)] * 4
     return torch.tensor(rows, dtype=F64) + 1.0, torch.tensor([0, 0, 0, 1, 0, 1, 2, 1])
-
-
-def binary(rows: int = 300, *, seed: int = 0, ties: bool = False) -> tuple[Tensor, Tensor, np.ndarray]:
-    """Return logits (N, 2), labels and the log-odds s of class 1; labels follow σ(0.6 s − 0.5)."""
-    g = torch.Generator().manual_seed(seed)
-    s = 2 * torch.randn(rows, generator=g, dtype=F64)
-    s = (s * 2).round() / 2 if ties else s
-    y = torch.bernoulli(torch.sigmoid(0.6 * s - 0.5), generator=g).long()
-    return pair(s), y, s.numpy()
-
-
-def pair(s: Tensor) -> Tensor:
-    return torch.stack([torch.zeros_like(s), s], 1)
 
 
 def p_of(calibrator: torch.nn.Module, z: Tensor) -> np.ndarray:
@@ -98,7 +86,7 @@ def test_a_floor_keeps_the_log_loss_finite() -> None:
         assert bool(torch.isneginf(HistogramBinning(10).fit(logits, labels * 0)(logits)[:, 1]).all())
         floored = HistogramBinning(EqualWidth(10), floor=0.01).fit(logits, labels * 0)
     torch.testing.assert_close(floored(logits).softmax(dim=1)[:, 0], torch.full((8,), 0.99, dtype=F64))
-    z, y, _ = binary()
+    z, y, _ = drawn_events()
     assert p_of(IsotonicCalibration().fit(z, y), z).min() == pytest.approx(1 / 301 / 2)
     assert p_of(IsotonicCalibration(floor=0.0).fit(z, y), z).min() == 0
     assert p_of(IsotonicCalibration(floor=0.1).fit(z, y), z).max() == pytest.approx(0.95)
@@ -106,32 +94,33 @@ def test_a_floor_keeps_the_log_loss_finite() -> None:
 
 @pytest.mark.parametrize("ties", [False, True])
 def test_isotonic_is_scikit_learns(ties: bool) -> None:
-    z, y, s = binary(ties=ties)
-    peer = isotonic.IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(s, y.numpy())
+    z, y, s = drawn_events(ties=ties)
+    peer = isotonic.IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(s.numpy(), y.numpy())
     fitted = IsotonicCalibration(floor=0.0).fit(z, y)
-    for at in (z, pair(torch.linspace(-9, 9, 200, dtype=F64))):
+    for at in (z, of_log_odds(torch.linspace(-9, 9, 200, dtype=F64))):
         np.testing.assert_allclose(p_of(fitted, at), peer.predict(at[:, 1].numpy()), atol=1e-9)
 
 
 def test_centred_isotonic_by_hand() -> None:
     # isotonic: 0 | 1/3 over s = 1, 2, 6 of weights 1, 2, 1 | 1; the pooled block is drawn to its mean s = 11/4
-    z = pair(torch.tensor([0.0, 1.0, 2.0, 6.0, 7.0], dtype=F64))
+    z = of_log_odds(torch.tensor([0.0, 1.0, 2.0, 6.0, 7.0], dtype=F64))
     fitted = CentredIsotonic(floor=0.0).fit(z, [0, 1, 0, 0, 1], weights=[1.0, 1, 2, 1, 1])
     np.testing.assert_allclose(fitted.places, [[0, 2.75, 7]], atol=1e-12)
-    at = pair(torch.tensor([-5.0, 1.375, 2.75, 4.875, 9.0], dtype=F64))
+    at = of_log_odds(torch.tensor([-5.0, 1.375, 2.75, 4.875, 9.0], dtype=F64))
     np.testing.assert_allclose(p_of(fitted, at), [0, 1 / 8, 1 / 4, 5 / 8, 1], atol=1e-12)
 
 
 @pytest.mark.parametrize("ties", [False, True])
 def test_venn_abers_is_two_isotonic_fits_for_every_row(ties: bool) -> None:
-    z, y, s = binary(60, ties=ties)
+    z, y, s = drawn_events(60, ties=ties)
     fitted = VennAbers().fit(z, y)
-    places = np.r_[s[:10], np.linspace(-7, 7, 31)]
-    fresh = pair(torch.from_numpy(places))
+    scores = s.numpy()
+    places = np.r_[scores[:10], np.linspace(-7, 7, 31)]
+    fresh = of_log_odds(torch.from_numpy(places))
     low, high = fitted.interval(fresh)
     for i, place in enumerate(places):
         for label, ours in ((0, low), (1, high)):
-            peer = isotonic.IsotonicRegression().fit(np.r_[s, place], np.r_[y.numpy(), label])
+            peer = isotonic.IsotonicRegression().fit(np.r_[scores, place], np.r_[y.numpy(), label])
             assert float(ours[i, 1]) == pytest.approx(float(peer.predict([place])[0]), abs=1e-9)
     np.testing.assert_allclose(p_of(fitted, fresh), (high / (1 - low + high))[:, 1].numpy(), atol=1e-12)
     # the other class's interval is the complement

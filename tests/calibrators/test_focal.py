@@ -48,7 +48,7 @@ def test_the_defaults_are_the_published_exponents_and_zero() -> None:
 
 
 @pytest.mark.parametrize("gamma", [-0.7, 0.0, 0.8, 4.0])
-@pytest.mark.parametrize(("classes", "scale"), [(2, 1.0), (6, 0.02), (6, 1.0), (6, 30.0), (40, 1.0)])
+@pytest.mark.parametrize(("classes", "scale"), [(2, 1.0), (6, 0.02), (6, 30.0)])
 def test_the_derivatives_of_the_log_loss_are_autograds(gamma: float, classes: int, scale: float) -> None:
     logits, labels = drawn(60, classes, sharp=scale, spread=3 * scale)
     if classes > 2:

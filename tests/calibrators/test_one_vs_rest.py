@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize
-from tests.draws import drawn
+from tests.draws import drawn, drawn_events, of_log_odds
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits as log_loss
 
@@ -24,17 +24,6 @@ from calibrant.calibrators.one_vs_rest import log_odds, pool_ties
 from calibrant.errors import FitError
 
 F64 = torch.float64
-
-
-def binary(rows: int = 300, *, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """Return logits (N, 2), labels and the log-odds s of class 1; labels follow σ(0.6 s − 0.5)."""
-    g = torch.Generator().manual_seed(seed)
-    s = 2 * torch.randn(rows, generator=g, dtype=F64)
-    return pair(s), torch.bernoulli(torch.sigmoid(0.6 * s - 0.5), generator=g).long(), s
-
-
-def pair(s: Tensor) -> Tensor:
-    return torch.stack([torch.zeros_like(s), s], 1)
 
 
 def p_of(calibrator: Calibrator, z: Tensor) -> Tensor:
@@ -73,16 +62,16 @@ def test_beta_calibration_is_at_its_constrained_optimum() -> None:
         theta = torch.from_numpy(np.asarray(x, dtype=np.float64))
         return float(log_loss(features @ theta, y) + (theta - torch.tensor([1.0, 1.0, 0.0])).square().sum() / 400)
 
-    ours = BetaCalibration().fit(pair(s), y.long()).coefficients[0].numpy()
+    ours = BetaCalibration().fit(of_log_odds(s), y.long()).coefficients[0].numpy()
     brute = minimize(objective, [1.0, 1.0, 0.0], method="L-BFGS-B", bounds=[(0, None), (0, None), (None, None)])
     assert min(ours[:2]) == 0  # else the constraint would not have been tried
     assert objective(ours) <= brute.fun + 1e-9
 
 
 def test_a_spline_is_straight_outside_its_knots_and_at_its_minimum() -> None:
-    z, y, s = binary(500)
+    z, y, s = drawn_events(500)
     fitted = SplineCalibration().fit(z, y)
-    far = torch.logit(p_of(fitted, pair(torch.tensor([8.0, 9.0, 10.0, -8.0, -9.0, -10.0], dtype=F64))))
+    far = torch.logit(p_of(fitted, of_log_odds(torch.tensor([8.0, 9.0, 10.0, -8.0, -9.0, -10.0], dtype=F64))))
     assert float(far[2] - far[1]) == pytest.approx(float(far[1] - far[0]), abs=1e-6)
     assert float(far[5] - far[4]) == pytest.approx(float(far[4] - far[3]), abs=1e-6)
     knots = fitted.places[0]
@@ -103,7 +92,7 @@ def test_a_spline_is_straight_outside_its_knots_and_at_its_minimum() -> None:
 
 
 def test_separable_rows_without_a_ridge_have_no_beta_calibration() -> None:
-    z, _, s = binary()
+    z, _, s = drawn_events()
     with pytest.raises(FitError, match="the classes may be separable"):
         BetaCalibration(ridge=0.0).fit(z, (s > 0.3).long())
 
@@ -125,7 +114,7 @@ def test_more_classes_are_one_against_the_rest_then_normalised(method: Callable[
     # the floor is ε / K, so it differs between two and three classes
     made = (lambda: method(floor=0.0)) if hasattr(method(), "floor") else method
     odds = log_odds(z)
-    each = [p_of(made().fit(pair(odds[:, c]), (y == c).long()), pair(odds[:, c])) for c in range(3)]
+    each = [p_of(made().fit(of_log_odds(odds[:, c]), (y == c).long()), of_log_odds(odds[:, c])) for c in range(3)]
     expected = torch.stack(each, 1)
     ours = torch.softmax(made().fit(z, y)(z), 1)
     torch.testing.assert_close(ours, expected / expected.sum(1, keepdim=True), rtol=0, atol=1e-9)

@@ -1,7 +1,6 @@
 """Prior shift: the closed form, the certified maximum."""
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -84,20 +83,14 @@ def test_a_chain_shares_its_member_and_is_saved_with_it(tmp_path: Path) -> None:
     assert math.isnan(shift.gap)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda z, y: PriorShift([0.5, 0.6, 0, 0]), "priors ≥ 0 that sum to 1"),
-        (lambda z, y: PriorShift([0.25] * 4, rates=[1] * 4), "priors or rates, got both"),
-        (lambda z, y: PriorShift(rates=[0.5, 2.0]), r"rates in \(0, 1\], got \[0.5, 2.0\]"),
-        (lambda z, y: PriorShift([0.5, 0.5]).fit(z, y), "4 priors or rates, one per class, got 2"),
-        (
-            lambda z, y: PriorShift([0.25] * 4).fit(z, y).adapt(z),
-            "a PriorShift that estimates its priors, got given ones",
-        ),
-        (lambda z, y: PriorShift().fit(z, y.clamp_max(2)).adapt(z), "every class in fit, got none of class 3"),
-    ],
-)
-def test_what_cannot_be_done_is_refused(make: Callable[[Tensor, Tensor], object], message: str) -> None:
-    with pytest.raises((InputError, NotFittedError), match=message):
-        make(*draw(200, SOURCE, seed=12))
+def test_what_cannot_be_done_is_refused() -> None:
+    z, y = draw(200, SOURCE, seed=12)
+    for make, message in (
+        (lambda: PriorShift([0.5, 0.6, 0, 0]), "priors ≥ 0 that sum to 1"),
+        (lambda: PriorShift([0.25] * 4, rates=[1] * 4), "priors or rates, got both"),
+        (lambda: PriorShift([0.5, 0.5]).fit(z, y), "4 priors or rates, one per class, got 2"),
+        (lambda: PriorShift([0.25] * 4).fit(z, y).adapt(z), "a PriorShift that estimates its priors"),
+        (lambda: PriorShift().fit(z, y.clamp_max(2)).adapt(z), "every class in fit, got none of class 3"),
+    ):
+        with pytest.raises((InputError, NotFittedError), match=message):
+            make()

@@ -9,32 +9,20 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tests.draws import drawn
-from tests.makers import content_of, write_content
+from tests.makers import CALIBRATORS, Shrinking, summed_confidences
 from torch import Tensor
 
 from calibrant import Pairs, Predictions, calibrators, load
+from calibrant._files import read_arrays, read_metadata, write_arrays
 from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.data.leakage import check_not_fitted_on
 from calibrant.errors import CalibrantError, CalibrantWarning, InputError, LeakError
-from calibrant.rows import Batch, MemoryRows
 from calibrant.testing import check_calibrator
 
-FAMILY = [name for name in calibrators.__all__ if issubclass(getattr(calibrators, name), Calibrator)]
-
-# How to make one where the constructor needs arguments, or where the defaults take long: fewer candidates and exponents.
-MAKE: dict[str, Callable[[], Calibrator]] = {
-    "AutoCalibrator": lambda: calibrators.AutoCalibrator(
-        candidates=[calibrators.TemperatureScaling(), calibrators.VectorScaling()]
-    ),
-    "ConfidenceBinning": lambda: calibrators.ConfidenceBinning(calibrators.TemperatureScaling(), folds=2),
-    "KeepDecision": lambda: calibrators.KeepDecision(calibrators.VectorScaling()),
-    "Chain": lambda: calibrators.Chain(calibrators.Identity(), calibrators.TemperatureScaling()),
-    "FocalCalibration": lambda: calibrators.FocalCalibration(1.0),
-    "FocalTemperatureScaling": lambda: calibrators.FocalTemperatureScaling(gammas=[-0.5, 0.0, 1.0]),
-}
 # W z + b with slopes of each class, on the logits themselves as published, so that a constant of a row counts; or with such a
 # fit among those that they choose from. Rows centred at the border would change every published figure of theirs, and for the
 # worse: vector scaling of eight of the sets of logits had a log-loss up to 1 % larger on seven, and smaller on none.
@@ -51,10 +39,6 @@ MIX = {"EnsembleTemperatureScaling"}
 CLASSES = 4
 
 
-def make(name: str) -> Calibrator:
-    return MAKE.get(name, getattr(calibrators, name))()
-
-
 def quiet_fit(calibrator: Calibrator, logits: Tensor, labels: Tensor, **extra: Tensor) -> Calibrator:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrantWarning)
@@ -64,28 +48,11 @@ def quiet_fit(calibrator: Calibrator, logits: Tensor, labels: Tensor, **extra: T
 @cache
 def fitted(name: str) -> Calibrator:
     """Return one that was fitted on ``drawn(240)``, not to be changed."""
-    return quiet_fit(make(name), *drawn(240))
-
-
-class Shrinking(Calibrator):
-    """A calibrator without a fault, from which those below differ in one thing."""
-
-    preserves_argmax = True
-    strength: Tensor
-
-    def _fit(self, rows: Any) -> None:
-        self.strength = rows.mass / rows.total(confidences)
-
-    def _transform(self, logits: Tensor) -> Tensor:
-        return (logits.double() * self.strength).to(logits.dtype)
-
-
-def confidences(batch: Batch) -> Tensor:
-    return batch.row_weights @ batch.logits.double().softmax(dim=1).amax(dim=1)
+    return quiet_fit(CALIBRATORS[name](), *drawn(240))
 
 
 def unweighted(calibrator: Any, rows: Any) -> None:
-    calibrator.strength = rows.count / rows.total(lambda batch: confidences(replace(batch, weights=None)))
+    calibrator.strength = rows.count / rows.total(lambda batch: summed_confidences(replace(batch, weights=None)))
 
 
 def outside_its_state(calibrator: Any, rows: Any) -> None:
@@ -127,12 +94,14 @@ def mapping(transform: Callable[[Tensor], Any]) -> type[Shrinking]:
 
 
 LONG = {"AutoCalibrator", "FeatureScaling"}  # over five seconds
-WITH_LONG = [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in FAMILY]
+WITH_LONG = [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in CALIBRATORS]
 
 
 @pytest.mark.parametrize("name", WITH_LONG)
 def test_every_calibrator_keeps_the_contract(name: str) -> None:
-    calibrator = calibrators.AutoCalibrator() if name == "AutoCalibrator" else make(name)  # with all that it tries
+    calibrator = (
+        calibrators.AutoCalibrator() if name == "AutoCalibrator" else CALIBRATORS[name]()
+    )  # with all that it tries
     check_calibrator(calibrator, exact=0.05 if name in SPLITS_ROWS else 2e-4)
 
 
@@ -140,18 +109,10 @@ def test_every_calibrator_keeps_the_contract(name: str) -> None:
 def test_a_constant_of_a_row_changes_neither_fit_nor_guard(name: str) -> None:
     logits, labels = drawn(240)
     moved = (logits + torch.linspace(-5, 5, 240)[:, None]).T.contiguous().T  # and in another layout
-    again = quiet_fit(make(name), moved, labels)
+    again = quiet_fit(CALIBRATORS[name](), moved, labels)
     torch.testing.assert_close(again(logits[:50]).softmax(1), fitted(name)(logits[:50]).softmax(1), rtol=0, atol=1e-6)
     with pytest.raises(LeakError):
         check_not_fitted_on(moved.float(), fitted(name).fit_rows, labels)
-
-
-def test_what_is_learned_lies_where_the_rows_do() -> None:
-    rows = MemoryRows.of(*drawn(240))
-    rows.device = torch.device("meta")
-    calibrator = Shrinking()
-    calibrator._learn(rows)
-    assert {buffer.device for buffer in calibrator.buffers()} == {rows.device}
 
 
 @pytest.mark.parametrize(
@@ -189,15 +150,15 @@ def test_a_method_of_the_top_label_needs_confidences_of_a_half() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_one_fitted_on_a_device_answers_there_as_one_on_the_processor() -> None:
     logits, labels = drawn(240)
-    for name in FAMILY:
-        there = quiet_fit(make(name), logits.cuda(), labels.cuda())(logits.cuda())
+    for name in CALIBRATORS:
+        there = quiet_fit(CALIBRATORS[name](), logits.cuda(), labels.cuda())(logits.cuda())
         torch.testing.assert_close(there.cpu(), fitted(name)(logits), rtol=1e-4, atol=1e-4, msg=name)
 
 
-@pytest.mark.parametrize("name", FAMILY)
+@pytest.mark.parametrize("name", CALIBRATORS)
 def test_the_ends_of_each_precision_give_numbers_and_nan_gives_nan(name: str) -> None:
     logits, labels = drawn(240)
-    made = quiet_fit(make(name), logits / 8, labels)  # under-confident: T is below 1
+    made = quiet_fit(CALIBRATORS[name](), logits / 8, labels)  # under-confident: T is below 1
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(made(logits.float()), made.float()(logits.float()))
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
@@ -250,32 +211,26 @@ def test_a_fault_is_named(cls: type[Calibrator], clause: str) -> None:
         check_calibrator(cls())
 
 
-def test_what_is_no_calibrator_is_refused() -> None:
-    for wrong in (TemperatureScaling, None, torch.nn.Identity()):
-        with pytest.raises(InputError, match=r"a class that extends calibrators\.Calibrator"):
-            check_calibrator(wrong)
-
-
-@pytest.mark.parametrize("name", FAMILY)
+@pytest.mark.parametrize("name", CALIBRATORS)
 def test_excluded_classes_stay_excluded_and_a_true_one_is_refused_by_its_row_or_answered(name: str) -> None:
     logits, labels = drawn(240)
     logits[::2, 3], labels[labels == 3] = -math.inf, 0
     out = torch.isneginf(logits)
-    assert bool(torch.isneginf(quiet_fit(make(name), logits, labels)(logits))[out].all()) == (name not in MIX)
+    assert bool(torch.isneginf(quiet_fit(CALIBRATORS[name](), logits, labels)(logits))[out].all()) == (name not in MIX)
     logits[5, labels[5]] = -math.inf
     if name in TAKE_ZEROS:
-        assert not bool(torch.isnan(quiet_fit(make(name), logits, labels)(logits)).any())
+        assert not bool(torch.isnan(quiet_fit(CALIBRATORS[name](), logits, labels)(logits)).any())
     else:
         with pytest.raises(InputError, match=r"got −inf for the label \d in row 5 of its batch"):
-            quiet_fit(make(name), logits, labels)
+            quiet_fit(CALIBRATORS[name](), logits, labels)
 
 
 def hostile_files(path: Path) -> dict[str, Callable[[], object]]:
     """Return ways to spoil the saved calibrator at ``path``, each of which writes the file anew."""
-    (arrays, metadata), whole = content_of(path), path.read_bytes()
+    arrays, metadata, whole = read_arrays(path), read_metadata(path), path.read_bytes()
 
-    def write(changed: dict[str, Tensor], **other: str) -> Callable[[], None]:
-        return lambda: write_content(path, changed, {**metadata, **other})
+    def write(changed: dict[str, Any], **other: str) -> Callable[[], None]:
+        return lambda: write_arrays(path, changed, metadata={**metadata, **other})
 
     without = {key: value for key, value in arrays.items() if key != "classes"}
     return {
@@ -286,8 +241,8 @@ def hostile_files(path: Path) -> dict[str, Callable[[], object]]:
         "deep nesting": write(arrays, config="[" * 100_000),
         "another format": write(arrays, format="something-else"),
         "a missing buffer": write(without),
-        "an extra buffer": write({**arrays, "extra": torch.zeros(3)}),
-        "endless classes": write({**arrays, "classes": torch.tensor(1 << 50)}),
+        "an extra buffer": write({**arrays, "extra": np.zeros(3)}),
+        "endless classes": write({**arrays, "classes": np.array(1 << 50)}),
     }
 
 
@@ -309,7 +264,7 @@ def test_neither_the_default_device_nor_torch_func_matters(name: str) -> None:
     logits, rows = drawn(20, seed=1)[0], drawn(240)
     expected = fitted(name)(logits)
     with torch.device("meta"):  # where nothing can be computed
-        again = quiet_fit(make(name), *rows)
+        again = quiet_fit(CALIBRATORS[name](), *rows)
         torch.testing.assert_close(again(logits), expected, rtol=0, atol=1e-9)
     batched = torch.vmap(again)(logits.reshape(4, 5, -1)).flatten(0, 1)
     torch.testing.assert_close(batched, expected, rtol=0, atol=1e-9)

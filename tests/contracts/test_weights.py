@@ -9,18 +9,8 @@ from calibrant import Pairs, Predictions
 from calibrant.binning import EqualMass, EqualWidth
 from calibrant.errors import InputError
 from calibrant.evaluate import calibration_line, compare, optimal_ece, panel, refinement
-from calibrant.metrics import (
-    ECE,
-    NLL,
-    Accuracy,
-    ClasswiseECE,
-    DebiasedECE,
-    Metric,
-    TopLabelECE,
-)
+from calibrant.metrics import ECE, NLL, Accuracy, Brier, ClasswiseECE, DebiasedECE, Metric, TopLabelECE
 from calibrant.statistics import interval
-
-INTERPOLATED = [make(EqualMass(5, ties="interpolated")) for make in (ECE, ClasswiseECE)]
 
 
 def rows_of(rows: int = 700) -> Predictions:
@@ -32,17 +22,14 @@ def rows_of(rows: int = 700) -> Predictions:
     return Predictions.from_logits(logits, labels, groups=torch.arange(rows) // 4, weights=times)
 
 
-@pytest.mark.parametrize("metric", INTERPOLATED, ids=repr)
-def test_interpolated_edges_refuse_weights(metric: Metric) -> None:  # that all others count them: check_metric
-    with pytest.raises(InputError, match=r"use EqualMass\(ties='together'\)"):
-        metric(rows_of())
-
-
-def test_states_of_rows_with_and_without_weights_do_not_add() -> None:
+def test_weights_that_cannot_count_are_refused() -> None:
     data = rows_of()
     for binning in (EqualWidth(15), EqualMass(15)):
         with pytest.raises(InputError, match="give all parts weights"):
             ECE(binning).state(data) + ECE(binning).state(replace(data, weights=None))
+    for make in (ECE, ClasswiseECE):  # that all other metrics count weights: check_metric
+        with pytest.raises(InputError, match=r"use EqualMass\(ties='together'\)"):
+            make(EqualMass(5, ties="interpolated"))(data)
 
 
 @pytest.mark.parametrize("metric", [NLL(), ECE(), ClasswiseECE(EqualWidth(5))])
@@ -57,7 +44,10 @@ def test_a_weight_is_worth_a_group_of_equal_rows(metric: Metric) -> None:
     assert one.high - one.low == pytest.approx(other.high - other.low, rel=0.15)
 
 
-@pytest.mark.parametrize("metric", [NLL(), DebiasedECE(), TopLabelECE(EqualWidth(3)), ClasswiseECE(EqualWidth(5))])
+OF_WEIGHTS = [NLL(), Brier(), Accuracy(), DebiasedECE(), TopLabelECE(EqualWidth(3)), ClasswiseECE(EqualWidth(5))]
+
+
+@pytest.mark.parametrize("metric", OF_WEIGHTS, ids=repr)
 def test_intervals_do_not_depend_on_scale(metric: Metric) -> None:
     data = replace(rows_of(), groups=None)
     w = data.weights * torch.rand(len(data), generator=torch.Generator().manual_seed(1), dtype=torch.float64)

@@ -1,6 +1,5 @@
-"""AdaFocal: the update rule, the recorded training on digits, resuming, and several processes."""
+"""AdaFocal: the update rule over many epochs, resuming, and several processes."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,6 @@ import torch
 from calibrant import Predictions, losses
 from calibrant.errors import InputError
 from calibrant.losses import adafocal
-
-RECORD = Path(__file__).parent.parent / "fixtures" / "adafocal_digits.npz"
 
 
 def followed(logits: np.ndarray, labels: np.ndarray, rate: float, bins: int) -> tuple[list[Any], list[Any]]:
@@ -34,11 +31,13 @@ def followed(logits: np.ndarray, labels: np.ndarray, rate: float, bins: int) -> 
     return all_gammas, all_edges
 
 
-@pytest.fixture(scope="module")
-def record() -> dict[str, np.ndarray]:
-    """Validation logits and labels of a training on digits (tests/fixtures/adafocal_digits.py)."""
-    with np.load(RECORD, allow_pickle=False) as file:
-        return dict(file)
+def record() -> tuple[np.ndarray, np.ndarray]:
+    """Return validation logits (24, 200, 10) of epochs, first under-confident and then over-confident, and labels (200,)."""
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(200, 10))
+    labels = (2 * logits + rng.gumbel(size=logits.shape)).argmax(axis=1)  # calibrated at twice these logits
+    sharpness = np.r_[np.linspace(0.5, 2, 8), np.linspace(2, 8, 8), np.linspace(4, 0.5, 8)]
+    return (sharpness[:, None, None] * logits).astype(np.float32), labels
 
 
 def test_stored_look_up_and_loss(vectors: dict[str, dict[str, Any]]) -> None:
@@ -59,13 +58,14 @@ def test_stored_look_up_and_loss(vectors: dict[str, dict[str, Any]]) -> None:
         assert np.isclose(value.item(), expected, rtol=entry["tolerance"]["rel"])
 
 
-def test_updates_follow_the_formula_and_resume(record: dict[str, np.ndarray]) -> None:
-    gammas, edges = followed(record["logits"], record["labels"], rate=4.0, bins=10)
+def test_updates_follow_the_formula_and_resume() -> None:
+    all_logits, labels = record()
+    gammas, edges = followed(all_logits, labels, rate=4.0, bins=10)
     assert (np.diff(np.sign(gammas), axis=0) != 0).any()  # bins that switch,
     assert {20.0, -2.0} <= set(np.ravel(gammas))  # and bins that are clipped
     loss = losses.AdaFocalLoss(10, 4.0)
-    for epoch, logits in enumerate(record["logits"]):
-        loss.update(Predictions.from_logits(logits, record["labels"]))
+    for epoch, logits in enumerate(all_logits):
+        loss.update(Predictions.from_logits(logits, labels))
         # confidences of float32 logits are good to about 1e-8
         assert np.allclose(loss.gammas, gammas[epoch], rtol=1e-6)
         assert np.allclose(loss.edges, edges[epoch], rtol=1e-7)
@@ -92,11 +92,10 @@ def test_what_has_no_labelled_rows_is_refused() -> None:
             losses.AdaFocalLoss().update(wrong)  # type: ignore[arg-type]
 
 
-def test_all_processes_update_from_the_rows_of_all(
-    record: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_processes_update_from_the_rows_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     # that each process gets all parts: tests/adapters, in two processes
-    data = Predictions.from_logits(record["logits"][3], record["labels"])
+    logits, labels = record()
+    data = Predictions.from_logits(logits[3], labels)
     parts = [(part.confidence, part.correct.double()) for part in (data[: len(data) // 3], data[len(data) // 3 :])]
     alone, shared = losses.AdaFocalLoss(4, 2.0), losses.AdaFocalLoss(4, 2.0)
     alone.update(data)

@@ -143,6 +143,7 @@ def test_a_target_on_an_excluded_class_costs_without_end() -> None:
     z, q = torch.tensor([[-math.inf, 0.0, 1.0]]), torch.tensor([[0.25, 0.75, 0.0]])
     for loss in (losses.CrossEntropyLoss(), losses.FocalLoss(0.0), losses.FocalLoss(2.0)):
         assert loss(z, q).item() == math.inf
+    assert losses.LabelSmoothingLoss(0.1)(z, torch.tensor([1])).item() == math.inf
 
 
 @pytest.mark.parametrize("name", [name for name in ALL if isinstance(ALL[name](), losses.WeightedNLL)])

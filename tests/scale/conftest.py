@@ -8,39 +8,21 @@ from typing import Any
 
 import pytest
 import torch
+from tests.makers import CALIBRATORS, Shrinking
 from torch import Tensor
 
 from calibrant import Predictions, calibrators, save_predictions
 from calibrant.binning import EqualMass
-from calibrant.calibrators import (
-    AutoCalibrator,
-    Calibrator,
-    Chain,
-    EnsembleTemperatureScaling,
-    FocalTemperatureScaling,
-    HistogramBinning,
-    TemperatureScaling,
-    VectorScaling,
-)
+from calibrant.calibrators import Calibrator, HistogramBinning, TemperatureScaling
 from calibrant.errors import CalibrantWarning
-from calibrant.rows import Batch, RowSource
 
 MAKE: dict[str, Callable[[], Calibrator]] = {
     **{
-        name: getattr(calibrators, name)
-        for name in calibrators.__all__
-        if name not in ("MultiLabelCalibrator", "GroupScaling", "FeatureScaling")  # which need what stands beside rows
-    },
-    "Chain": lambda: Chain(TemperatureScaling(), VectorScaling()),
-    "ConfidenceBinning": lambda: calibrators.ConfidenceBinning(TemperatureScaling()),
-    "KeepDecision": lambda: calibrators.KeepDecision(VectorScaling()),
-    "FocalCalibration": lambda: calibrators.FocalCalibration(1.5),
-    "AutoCalibrator": lambda: AutoCalibrator(
-        folds=3, candidates=[EnsembleTemperatureScaling(prior=0.5), Chain(TemperatureScaling(), VectorScaling())]
-    ),
-    "FocalTemperatureScaling": lambda: FocalTemperatureScaling(gammas=[-0.5, 0.0, 2.0]),
+        name: make for name, make in CALIBRATORS.items() if name not in ("GroupScaling", "FeatureScaling")
+    },  # of columns
     "temperature by ECE": lambda: TemperatureScaling(grid="mukhoti"),
     "histogram of equal mass": lambda: HistogramBinning(EqualMass(7)),
+    "one of somebody else": Shrinking,
 }
 # certified by the gradient where a search ends, so that only objective and probabilities are the same
 SEARCHED = (
@@ -96,34 +78,6 @@ def quietly(fit: Callable[[], Calibrator]) -> Calibrator:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrantWarning)
         return fit()
-
-
-class Tilt(Calibrator):
-    """A method of somebody else's, written after the guide: one bias for each class, by Newton's method on sums."""
-
-    bias: Tensor
-
-    def __init__(self, *, ridge: float = 1.0) -> None:
-        super().__init__()
-        self.ridge = ridge
-
-    def _fit(self, rows: RowSource) -> None:
-        bias = torch.zeros(rows.classes, dtype=torch.float64)
-        for _ in range(20):
-            gradient, hessian = rows.total(tilt_sums, bias)
-            strength = torch.eye(rows.classes, dtype=torch.float64) * self.ridge
-            bias = bias - torch.linalg.solve(hessian + strength, gradient + self.ridge * bias)
-        self.bias = bias
-
-    def _transform(self, logits: Tensor) -> Tensor:
-        return logits + self.bias.to(logits.dtype)
-
-
-def tilt_sums(batch: Batch, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradient (K,) and Hessian (K, K) of the log-loss by the biases."""
-    q, weights = torch.softmax(batch.logits.double() + bias, dim=1), batch.row_weights[:, None]
-    hits = torch.nn.functional.one_hot(batch.labels, len(bias))
-    return (weights * (q - hits)).sum(dim=0), torch.diag((weights * q).sum(dim=0)) - q.T @ (weights * q)
 
 
 @pytest.fixture(scope="session")

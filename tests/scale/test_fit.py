@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from tests.draws import drawn
-from tests.scale.conftest import MAKE, Tilt, assert_same_fit, in_parts, overconfident, quietly
+from tests.scale.conftest import MAKE, assert_same_fit, in_parts, overconfident, quietly
 
 import calibrant
 from calibrant import Predictions, calibrators, scale
@@ -48,15 +48,6 @@ def test_what_needs_all_rows_at_once_says_how_many_fit(tmp_path: Path, monkeypat
     with pytest.raises(InputError, match=r"at most 100 rows of 4 classes for VennAbers.*got 700; fit on a random"):
         VennAbers().fit(scale.batches(in_parts(data, tmp_path)))
     assert VennAbers().fit(data).fitted  # rows in memory are there already
-
-
-def test_a_calibrator_in_one_file_streams_without_another_line(tmp_path: Path) -> None:
-    data = overconfident(900, 4)
-    streamed = Tilt().fit(scale.batches(in_parts(data, tmp_path / "val")))
-    assert_same_fit(streamed, Tilt().fit(data), data.logits)
-    streamed.save(tmp_path / "tilt.safetensors")
-    loaded = calibrators.load(tmp_path / "tilt.safetensors", classes=[Tilt])
-    assert torch.equal(loaded(data.logits), streamed(data.logits))
 
 
 def test_weights_weigh_as_much_against_a_prior_as_in_memory(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.draws import drawn
-from tests.scale.conftest import MAKE, Tilt, assert_same_fit, overconfident, quietly
+from tests.scale.conftest import MAKE, assert_same_fit, overconfident, quietly
 from torch import Tensor, distributed
 
 from calibrant import Predictions, save_predictions
@@ -19,7 +19,6 @@ from calibrant.errors import InputError
 from calibrant.rows import Batch, MemoryRows, RowSource
 from calibrant.scale import batches, on_ranks
 
-METHODS: dict[str, Callable[[], Calibrator]] = MAKE | {"Tilt": Tilt}
 STRONG_PRIORS: list[Callable[[], Calibrator]] = [
     lambda: TemperatureScaling(prior=0.05),
     lambda: MatrixScaling(ridge=50.0),
@@ -39,7 +38,7 @@ def rows_of_rank(rank: int, folder: str) -> RowSource:
 
 def fit_on_rank(rank: int, folder: str) -> dict[str, dict[str, Tensor]]:
     rows = rows_of_rank(rank, folder)
-    found = {name: dict(quietly(lambda make=make: make().fit(rows)).state_dict()) for name, make in METHODS.items()}
+    found = {name: dict(quietly(lambda make=make: make().fit(rows)).state_dict()) for name, make in MAKE.items()}
     distributed.destroy_process_group()
     return found
 
@@ -68,7 +67,7 @@ def on_two_ranks(task: Callable[[int, str], object], folder: Path, data: Predict
 def test_every_calibrator_is_that_of_memory_on_both_ranks(first: int, tmp_path: Path) -> None:
     data = overconfident(300, 5, seed=7)
     one, other = on_two_ranks(fit_on_rank, tmp_path, data, first)
-    for name, make in METHODS.items():
+    for name, make in MAKE.items():
         for key, value in one[name].items():  # a grid has no certificate, which is NaN then
             assert torch.equal(value.nan_to_num(), other[name][key].nan_to_num()), (name, key)
         memory, fitted = quietly(lambda make=make: make().fit(data)), make()

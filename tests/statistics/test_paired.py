@@ -67,12 +67,8 @@ def test_few_rows_that_decide_a_mean_count_as_few() -> None:
     few = torch.cat([torch.ones(4, dtype=torch.float64), torch.zeros(296, dtype=torch.float64)])
     assert paired_test(few).p_value > 0.05  # by chance all four of four have one sign in one of eight samples
     assert stats.ttest_1samp(few.numpy(), 0.0).pvalue < 0.05
-    assert (
-        compare(*(Pairs.from_top_label([0.9] * 300, [1] * n + [0] * (300 - n), [1] * 300) for n in (296, 300)))
-        .rows[0]
-        .winner
-        is None
-    )
+    a, b = (Pairs.from_top_label([0.9] * 300, [1] * n + [0] * (300 - n), [1] * 300) for n in (296, 300))
+    assert compare(a, b).rows[0].winner is None
 
 
 def test_another_seed_hardly_moves_the_p_value() -> None:
