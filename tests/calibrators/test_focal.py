@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from scipy.optimize import minimize
+from tests.conftest import late
 from tests.draws import drawn
 from torch import Tensor
 
@@ -15,6 +15,8 @@ from calibrant.calibrators.focal import _focal_sums
 from calibrant.calibrators.grids import GridSearch
 from calibrant.rows import Batch, MemoryRows
 from calibrant.theory import focal_map
+
+optimize = late("scipy.optimize")
 
 Vectors = dict[str, dict[str, Any]]
 
@@ -92,7 +94,7 @@ def test_a_prior_ends_where_an_independent_search_does(rows: int, classes: int) 
         return float(weights @ losses) + (x[0] ** 2 + x[1] ** 2) / (2 * 0.3**2)
 
     found = FocalTemperatureScaling(gammas=(-0.9, 5.0), prior=0.3).fit(logits, labels, weights=weights)
-    oracle = minimize(summed, [0.0, 0.0], method="Nelder-Mead", options={"xatol": 1e-7, "fatol": 1e-10}).x
+    oracle = optimize.minimize(summed, [0.0, 0.0], method="Nelder-Mead", options={"xatol": 1e-7, "fatol": 1e-10}).x
     assert math.log(found.temperature) == pytest.approx(oracle[0], abs=1e-4)
     assert math.log1p(found.gamma) == pytest.approx(oracle[1], abs=1e-4)
 

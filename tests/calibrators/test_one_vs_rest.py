@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import minimize
+from tests.conftest import late
 from tests.draws import drawn, drawn_events, of_log_odds
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits as log_loss
@@ -22,6 +22,8 @@ from calibrant.calibrators import (
 )
 from calibrant.calibrators.one_vs_rest import log_odds, pool_ties
 from calibrant.errors import FitError
+
+optimize = late("scipy.optimize")
 
 F64 = torch.float64
 
@@ -63,7 +65,9 @@ def test_beta_calibration_is_at_its_constrained_optimum() -> None:
         return float(log_loss(features @ theta, y) + (theta - torch.tensor([1.0, 1.0, 0.0])).square().sum() / 400)
 
     ours = BetaCalibration().fit(of_log_odds(s), y.long()).coefficients[0].numpy()
-    brute = minimize(objective, [1.0, 1.0, 0.0], method="L-BFGS-B", bounds=[(0, None), (0, None), (None, None)])
+    brute = optimize.minimize(
+        objective, [1.0, 1.0, 0.0], method="L-BFGS-B", bounds=[(0, None), (0, None), (None, None)]
+    )
     assert min(ours[:2]) == 0  # else the constraint would not have been tried
     assert objective(ours) <= brute.fun + 1e-9
 

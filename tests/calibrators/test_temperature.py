@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import minimize, minimize_scalar
+from tests.conftest import late
 from tests.draws import drawn
 from torch import Tensor
 
@@ -17,6 +17,8 @@ from calibrant.calibrators.grids import PRESETS, GridSearch
 from calibrant.calibrators.temperature import fit_log_temperature, fit_mixture_weights
 from calibrant.errors import BoundWarning, CalibrantWarning, FitError, InputError
 from calibrant.rows import MemoryRows
+
+optimize = late("scipy.optimize")
 
 Vectors = dict[str, dict[str, Any]]
 
@@ -59,7 +61,9 @@ def test_random_problems_end_at_the_minimum_or_at_a_bound(seed: int) -> None:
         assert mean_log_loss(logits, labels, log_t) <= mean_log_loss(logits, labels, 0.0)
     else:
         ends = (math.log(1e-3), math.log(1e3))
-        brute = minimize_scalar(lambda u: mean_log_loss(logits, labels, u), bounds=ends, options={"xatol": 1e-9}).x
+        brute = optimize.minimize_scalar(
+            lambda u: mean_log_loss(logits, labels, u), bounds=ends, options={"xatol": 1e-9}
+        ).x
         # without derivatives the argument is known to the square root of the loss's rounding only
         assert log_t == pytest.approx(brute, abs=1e-4)
         assert abs(gradient) < 1e-6
@@ -124,7 +128,9 @@ def test_large_data_start_from_a_sample_and_end_at_the_optimum() -> None:
 def test_a_prior_shrinks_log_t_as_its_formula_says() -> None:
     logits, labels = drawn(50, 4)
     fitted = TemperatureScaling(prior=0.3).fit(logits, labels).temperature
-    brute = minimize_scalar(lambda u: 50 * mean_log_loss(logits, labels, u) + u**2 / (2 * 0.3**2), bounds=(-3, 3)).x
+    brute = optimize.minimize_scalar(
+        lambda u: 50 * mean_log_loss(logits, labels, u) + u**2 / (2 * 0.3**2), bounds=(-3, 3)
+    ).x
     assert math.log(fitted) == pytest.approx(brute, abs=1e-5)
 
 
@@ -211,7 +217,7 @@ def test_ensemble_weights_are_at_least_as_good_as_scipys() -> None:
         return float(-np.log(np.maximum(p @ w, 1e-12)).mean())
 
     on_simplex = {"type": "eq", "fun": lambda w: w.sum() - 1}
-    brute = minimize(objective, np.full(3, 1 / 3), method="SLSQP", bounds=[(0, 1)] * 3, constraints=on_simplex)
+    brute = optimize.minimize(objective, np.full(3, 1 / 3), method="SLSQP", bounds=[(0, 1)] * 3, constraints=on_simplex)
     assert objective(fitted.weights.numpy()) <= brute.fun + 1e-7
     ours = fitted(z).gather(1, y[:, None])[:, 0].exp()
     np.testing.assert_allclose(ours.numpy(), p @ fitted.weights.numpy(), rtol=1e-10)

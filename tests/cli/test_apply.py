@@ -6,15 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars
 import pytest
 import torch
 from tests.cli.conftest import Run, some_logits
+from tests.conftest import late
 
 import calibrant
 from calibrant import MultiLabel, Predictions, read, save_predictions
 from calibrant._files import write_arrays
 from calibrant.calibrators import HistogramBinning, MultiLabelCalibrator, PlattScaling, TemperatureScaling
+
+polars = late("polars")
 
 NAMES = ("cat", "dog", "eel")
 PROBS = np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.25, 0.5, 0.25]])

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars
 import pytest
 from tests.cli.conftest import Run, some_logits
 
@@ -177,6 +176,7 @@ def test_the_first_line_says_which_model_is_better(fitted: Path, arrays: dict[st
 
 
 def test_two_models_are_matched_by_a_column_or_in_order(table: Path, run: Run) -> None:
+    polars = pytest.importorskip("polars")
     frame = polars.read_csv(io.StringIO(TABLE), schema_overrides={"id": polars.String})
     other = frame.with_columns(cat=0.5, dog=0.3, fox=0.2)
     other.write_csv("b.csv")

@@ -5,15 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas
-import polars
-import pyarrow as pa
 import pytest
 import torch
+from tests.conftest import late
 
 from calibrant import MultiLabel, Predictions, read, save_predictions
 from calibrant.data.io import SAVED, Mapped, read_contents
 from calibrant.errors import CalibrantError, FileFormatError, InputError
+
+pandas, polars, pa = late("pandas"), late("polars"), late("pyarrow")
 
 SCORES = "id,cat,dog,fox,truth\n007,.7,.2,.1,cat\n008,.1,.1,.8,fox\n"
 Write = Callable[..., Path]
@@ -282,7 +282,7 @@ def test_one_array_and_tensors(tmp_path: Path) -> None:
         read(tmp_path / "d.pt")
 
 
-@pytest.mark.parametrize("make", [pandas.DataFrame, polars.DataFrame, pa.table])
+@pytest.mark.parametrize("make", [lambda c: pandas.DataFrame(c), lambda c: polars.DataFrame(c), lambda c: pa.table(c)])
 def test_frames(make: Any) -> None:
     columns = {"id": ["a", "b"], "p_cat": [0.9, 0.25], "p_dog": [0.1, 0.75], "truth": ["cat", "dog"], "age": [3, 4]}
     found = read(make(columns), label="truth", features=["age"])

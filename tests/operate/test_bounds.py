@@ -4,9 +4,11 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
+from tests.conftest import late
 
 from calibrant.operate.bounds import mean_ends, share_ends
+
+stats = late("scipy.stats")
 
 
 @pytest.mark.parametrize(("k", "n"), [(0, 10), (10, 10), (3, 50), (997, 1000)])

@@ -3,12 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-import matplotlib
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
-from matplotlib.figure import Figure
 from tests.conftest import late
 from tests.draws import drawn
 
@@ -20,6 +17,7 @@ from calibrant.plot.diagrams import Diagram, IsotonicDiagram, diagram_of
 from calibrant.plot.drawing import draw_diagram
 from calibrant.plot.pictures import Picture
 
+matplotlib, plt, figures = late("matplotlib"), late("matplotlib.pyplot"), late("matplotlib.figure")
 linear_model = late("sklearn.linear_model")
 
 
@@ -41,7 +39,7 @@ CALLS: dict[str, Callable[..., Picture]] = {
 @pytest.mark.parametrize("name", CALLS)
 def test_a_picture_takes_an_axis_and_leaves_no_trace(name: str) -> None:
     before = dict(matplotlib.rcParams)
-    ax = Figure().add_subplot()
+    ax = figures.Figure().add_subplot()
     picture = CALLS[name](ax)
     assert picture.ax is ax
     assert picture.figure is ax.figure
@@ -77,7 +75,7 @@ def test_two_classes_are_isotonic_and_more_are_binned() -> None:
 
 def test_the_area_of_a_dot_is_its_mass_and_its_shape_says_whether_it_is_off() -> None:
     pairs = Pairs.from_probs([0.5] * 100 + [0.9] * 50, [1, 0] * 50 + [1, 0] * 25)
-    ax = Figure().add_subplot()
+    ax = figures.Figure().add_subplot()
     draw_diagram(diagram_of(pairs), ax)
     _, dots = ax.collections
     inside, off = dots.get_sizes()
@@ -109,7 +107,7 @@ def event() -> tuple[np.ndarray, np.ndarray]:
 
 def test_a_display_from_predictions(event: tuple[np.ndarray, np.ndarray]) -> None:
     p, y = event
-    ax = Figure().add_subplot()
+    ax = figures.Figure().add_subplot()
     display = CalibrationDisplay.from_predictions(y, p, name="mine", ax=ax)
     assert display.ax_ is ax
     assert ax.get_title() == "mine"
@@ -126,7 +124,7 @@ def test_a_display_from_predictions(event: tuple[np.ndarray, np.ndarray]) -> Non
 @pytest.mark.parametrize("n_bins", [None, 4])
 def test_displays_in_one_axes_get_a_legend(n_bins: int | None, event: tuple[np.ndarray, np.ndarray]) -> None:
     p, y = event
-    ax = Figure().add_subplot()
+    ax = figures.Figure().add_subplot()
     first = CalibrationDisplay.from_predictions(y, p, name="one", n_bins=n_bins, ax=ax)
     assert ax.get_legend() is None
     for name, power in (("two", 2), ("three", 3)):

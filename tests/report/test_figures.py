@@ -3,10 +3,8 @@
 import html
 import re
 
-import matplotlib
-import matplotlib.pyplot as plt
 import pytest
-from matplotlib.figure import Figure
+from tests.conftest import late
 
 from calibrant import Pairs
 from calibrant.binning import EqualWidth
@@ -17,6 +15,8 @@ from calibrant.report import Model
 from calibrant.report.figures import inline_svg, panel_picture, state_picture
 from calibrant.report.state import State, state_of
 
+matplotlib, plt, figures = late("matplotlib"), late("matplotlib.pyplot"), late("matplotlib.figure")
+
 PAIRS = Pairs.from_top_label([0.9] * 10 + [0.5] * 4, [1] * 14, [1] * 6 + [0] * 4 + [1, 1, 0, 0])
 
 
@@ -26,7 +26,7 @@ def state() -> State:
 
 
 def test_the_histogram_holds_all_rows_and_its_words_stand_above_it() -> None:
-    ax = draw_histogram(diagram_of(PAIRS, binning=EqualWidth(15)), Figure().add_subplot()).axes[0]
+    ax = draw_histogram(diagram_of(PAIRS, binning=EqualWidth(15)), figures.Figure().add_subplot()).axes[0]
     assert sum(patch.get_height() for patch in ax.patches) == pytest.approx(1)
     assert [words.get_text() for words in ax.texts] == ["mean 78.6 %", "accuracy 57.1 %"]
     assert all(words.get_position()[1] > 1 for words in ax.texts)

@@ -6,23 +6,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_hex
-from matplotlib.container import ErrorbarContainer
-from matplotlib.figure import Figure
+from tests.conftest import late
 from tests.report.kinds import KINDS
 
 pytestmark = pytest.mark.slow
+agg, colors, container = (late(f"matplotlib.{name}") for name in ("backends.backend_agg", "colors", "container"))
 
 
 @pytest.fixture(scope="module")
-def drawn(written: dict[str, tuple[str, list[Figure]]]) -> dict[str, list[Figure]]:
+def drawn(written: dict[str, tuple[str, list[Any]]]) -> dict[str, list[Any]]:
     """The figures of each kind of report."""
     return {kind: written[kind][1] for kind in KINDS}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_axes_are_empty_and_ticks_can_be_read(kind: str, drawn: dict[str, list[Figure]]) -> None:
+def test_no_axes_are_empty_and_ticks_can_be_read(kind: str, drawn: dict[str, list[Any]]) -> None:
     axes = [ax for figure in drawn[kind] for ax in figure.axes]
     assert len(axes) >= 2
     for ax in axes:
@@ -33,7 +31,7 @@ def test_no_axes_are_empty_and_ticks_can_be_read(kind: str, drawn: dict[str, lis
         seen = {(x, y) for x, y in (*lines, *bars, *dots) if low <= x <= high and bottom <= y <= top}
         assert len(seen) >= 3
         assert ax.get_xlabel() or ax.get_ylabel()
-        canvas = FigureCanvasAgg(ax.figure)
+        canvas = agg.FigureCanvasAgg(ax.figure)
         canvas.draw()
         for axis, place in ((ax.xaxis, 0), (ax.yaxis, 1)):
             shown = [one for one in axis.get_ticklabels() if one.get_text() and one.get_visible()]
@@ -74,16 +72,16 @@ def apart(a: str, b: str, matrix: np.ndarray) -> float:
 def series_of(ax: Any) -> Iterator[tuple[str, Any, Any]]:
     """Yield colour, dash and marker of what a legend names, and colour and hatch of bars."""
     handles, _ = ax.get_legend_handles_labels()
-    for one in (handle.lines[0] if isinstance(handle, ErrorbarContainer) else handle for handle in handles):
+    for one in (handle.lines[0] if isinstance(handle, container.ErrorbarContainer) else handle for handle in handles):
         if hasattr(one, "get_linestyle") and hasattr(one, "get_marker"):
-            yield to_hex(one.get_color()), str(one._unscaled_dash_pattern), one.get_marker()
+            yield colors.to_hex(one.get_color()), str(one._unscaled_dash_pattern), one.get_marker()
         else:
             first = one.patches[0] if hasattr(one, "patches") else one
-            yield to_hex(np.atleast_2d(first.get_facecolor())[0]), first.get_hatch(), ""
+            yield colors.to_hex(np.atleast_2d(first.get_facecolor())[0]), first.get_hatch(), ""
 
 
 @pytest.mark.parametrize("blind", SIMULATED)
-def test_series_of_a_picture_are_told_apart_by_the_colour_blind(blind: str, drawn: dict[str, list[Figure]]) -> None:
+def test_series_of_a_picture_are_told_apart_by_the_colour_blind(blind: str, drawn: dict[str, list[Any]]) -> None:
     """Colours differ by 10 (CIE 1976; about 2 is just seen), or dash or marker differ as well."""
     pairs = 0
     for ax in (ax for figures in drawn.values() for figure in figures for ax in figure.axes):

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
+from tests.conftest import late
 from tests.scale.conftest import in_parts
 
 import calibrant
@@ -21,6 +20,8 @@ from calibrant.calibrators import EnsembleTemperatureScaling, HistogramBinning, 
 from calibrant.errors import FileFormatError, InputError, LeakError
 from calibrant.evaluate import panel
 from calibrant.metrics import AURC, ECE, MCE, NLL, Accuracy, Brier, ClasswiseECE, DebiasedECE, SumMetric, TopLabelECE
+
+pa, pq = late("pyarrow"), late("pyarrow.parquet")
 
 METRICS: list[SumMetric[Any]] = [
     Accuracy(), NLL(), Brier(), ECE(), ECE(norm=2), MCE(), DebiasedECE(), TopLabelECE(), ClasswiseECE(EqualWidth(7)),

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from papers import index
 from tests.conftest import late
 from torch import Tensor
 
@@ -18,7 +17,7 @@ from calibrant.study import load_study
 from calibrant.study.measures import MEASURES
 from calibrant.theory import calibration_map, inverse_calibration_map, proper_part
 
-stats = late("scipy.stats")
+stats, index = late("scipy.stats"), late("papers.index")
 
 
 def record(*, base: float, focal: float, error: float = 0.1, seeds: int = 12) -> dict[str, Any]:
@@ -34,7 +33,7 @@ def record(*, base: float, focal: float, error: float = 0.1, seeds: int = 12) ->
     }
 
 
-def line_of(records: dict[str, Any]) -> index.Line:
+def line_of(records: dict[str, Any]) -> Any:
     """Return the line of focal loss against cross-entropy on the digits."""
     wanted = "focal loss γ = 3 leaves a lower raw ECE than cross-entropy"
     lines = next(lines for claim, lines in index.index(records) if claim.text == wanted)

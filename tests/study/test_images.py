@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.conftest import late, needs
 
 from calibrant.errors import FileFormatError, InputError
 from calibrant.study.data import load_fold
 from calibrant.study.data.images import LazyImages, _centre_crop, _random_part
 
-datasets = pytest.importorskip("datasets", reason="optional package 'datasets' is not installed")
-
-Image = pytest.importorskip("PIL.Image", reason="optional package 'PIL' is not installed")
+pytestmark = needs("datasets", "PIL")
+datasets, images = late("datasets"), late("PIL.Image")
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def picture(value: int, side: int, mode: str = "RGB") -> dict[str, Any]:
     pixels = np.full((side, side), value, dtype=np.uint8)
     pixels[0, 0], pixels[side // 2 :, side // 2 :] = 255, 200
     file = io.BytesIO()
-    Image.fromarray(pixels).convert(mode).save(file, format="PNG")
+    images.fromarray(pixels).convert(mode).save(file, format="PNG")
     return {"bytes": file.getvalue(), "path": f"{value}.png"}
 
 
@@ -130,7 +130,7 @@ def test_imagenet_from_folders_named_by_class(tmp_path: Path) -> None:
 
 def test_the_usual_crops() -> None:
     column = np.arange(256, dtype=np.uint8)[:, None]
-    ramp = Image.fromarray(np.tile(column, (1, 128))).convert("RGB")  # 128 wide, 256 high
+    ramp = images.fromarray(np.tile(column, (1, 128))).convert("RGB")  # 128 wide, 256 high
     centre = np.asarray(_centre_crop(ramp, 112))  # the shorter side is 128 already
     assert centre.shape == (112, 112, 3)
     assert centre[0, 0, 0] == (256 - 112) // 2
@@ -139,7 +139,7 @@ def test_the_usual_crops() -> None:
     cut = np.asarray(_random_part(ramp, 128, [[half, 0.5, 0.9, 0.5]] * 10 + [[0.7, 0, 0, 0]]))
     assert cut[0, 0, 0] == 64
     assert cut[-1, 0, 0] == 64 + 127
-    turned = ramp.transpose(Image.Transpose.ROTATE_90)
+    turned = ramp.transpose(images.Transpose.ROTATE_90)
     mirrored, plain = (
         np.asarray(_random_part(turned, 128, [[half, 0.5, 0.5, 0.9]] * 10 + [[draw, 0, 0, 0]])) for draw in (0.2, 0.7)
     )

@@ -4,12 +4,14 @@ import math
 
 import pytest
 import torch
-from scipy.optimize import minimize
+from tests.conftest import late
 from tests.theory.scores_for_tests import ConvexAgain, LinearScore, QuadraticScore
 
 from calibrant.errors import RangeError
 from calibrant.scores import FocalScore, InverseFocalScore, TrueClassScore
 from calibrant.theory import minimiser
+
+optimize = late("scipy.optimize")
 
 PAIRS = torch.tensor([[0.8, 0.2], [0.5, 0.5], [0.6, 0.4]], dtype=torch.float64)
 
@@ -31,7 +33,7 @@ def descend(score: TrueClassScore, eta: torch.Tensor, start: torch.Tensor) -> to
         value = risk(score, eta, z)
         return value.item(), torch.autograd.grad(value, z)[0].numpy()
 
-    found = minimize(value_and_gradient, start.numpy(), jac=True, method="BFGS", options={"gtol": 1e-11})
+    found = optimize.minimize(value_and_gradient, start.numpy(), jac=True, method="BFGS", options={"gtol": 1e-11})
     return torch.log_softmax(torch.from_numpy(found.x), dim=0)
 
 
