@@ -1,1 +1,1 @@
-"""What the papers claim, what was run of them, and the index of verdicts."""
+"""The papers' claims, the records of the training runs, and the index of verdicts."""

@@ -1,7 +1,6 @@
-"""Test every claim of the papers on the records of what was run, and write the index of verdicts.
+"""Tests every claim of the papers on the records of the training runs, and writes the index of verdicts.
 
-python -m papers.index            # writes papers/index.json
-python -m papers.index --check    # exits with 1 if that file is not what the records give
+Run ``python -m papers.index`` to write ``papers/index.json``.
 """
 
 import json
@@ -28,8 +27,8 @@ FOLDER = Path(__file__).parent
 LEVEL, POWER = 0.05, 0.8  # the false discovery rate, and the power of the detectable effect
 LARGEST_MARGIN = 0.01
 MAX_ERROR, MAX_ERROR_GAP = 0.65, 0.05  # beyond these test errors an objective is not comparable with the papers'
-CHANCE = 0.05  # areas under a ROC curve that all lie this near to 1/2 tell nothing of two objectives
-# Starts of measures of weights, training rows and validation rows: no test row adds to their variance.
+CHANCE = 0.05  # if all areas under the ROC curve are this close to 1/2, they do not distinguish the objectives
+# Prefixes of measures of weights, training rows and validation rows, whose variance does not depend on test rows.
 NO_TEST_ROWS = (
     "temperature", "apart", "classifier_norm", "logit_gap", "line", "nll_train", "tenth", "one", "two", "gamma", "none",
 )  # fmt: skip
@@ -48,22 +47,23 @@ REGIMES = ("mathematics", "paper", "near", "here")  # explained in ``Line``
 
 @dataclass(frozen=True)
 class Place:
-    """Data and network on which claims are tested.
+    """The data and network on which claims are tested.
 
     Args:
-        name: Data and network.
-        data_set: The name of the data, as the papers' data sets are listed in claims.toml.
-        record: The record in ``papers/records`` that holds the figures.
-        setting: The setting in that record.
-        study: The study that trains there; claims on objectives that it does not have are not tested there.
-        scale: Its scale.
-        command: What makes the record, if not that study.
-        cost: What that takes.
+        name: Name of the data and network.
+        data_set: Name of the data set, as in the lists of the papers' data sets in claims.toml.
+        record: The record in ``papers/records`` that contains the figures.
+        setting: The setting in this record.
+        study: The study whose training runs are used; claims about objectives that are not part of it are not tested.
+        scale: The scale of the study.
+        command: The command that writes the record, if it is not this study.
+        cost: The time that this command takes.
         exact: Whether the units are clusters of sets (exact sign-change test) instead of seeds (t-test).
-        looks: How often a number of seeds was fixed: seeds were added after verdicts had been read, so p-values count as often.
-        by_name: Whether only claims that name it are tested there: others have more seeds of the same data.
-        of: Papers whose network and training these are.
-        chosen: Kind of penalty → the objective whose strength is the one that Wang et al. chose for these data.
+        looks: How often the number of seeds was fixed. Seeds were added after verdicts had been read, so p-values are
+            multiplied by this number.
+        by_name: Whether only claims that name this place are tested on it, because another place has more seeds of the same data.
+        of: The papers that use this network and training.
+        chosen: Dict from kinds of penalty to the objectives with the strength that Wang et al. chose for these data.
     """
 
     name: str
@@ -83,30 +83,30 @@ class Place:
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim of a paper, as it is tested.
+    """A claim of a paper, and how it is tested.
 
     Args:
         text: The claim.
         paper: Author and year.
         place: Table, figure or section.
-        quote: The paper's sentence, or the cells of its table that are compared.
-        claimed: The data sets for which the paper claims it; empty for all that it uses.
-        falls: Objectives in the order in which the measure falls; each entry lists labels, of which the first that a record has
-            is taken; ``$focal`` stands for ``Place.chosen["focal"]``.
-        measures: The paper's own measure of each entry: keys of ``calibrant.study.measures.MEASURES``.
-        printed: The effects that the paper prints, first minus last, in per cent; temperatures as they are.
-        margin: Differences within ± this count as none: half of the median of ``printed``, at most .01 of a fraction; stated
-            where nothing is printed.
-        added: The day on which the claim was added with the records known; empty for the claims of 2026-11-23.
-        looks: How often the seeds of its measures were fixed, if otherwise than the place's; 0 for as often.
-        data: Names of places; empty for all trainings.
+        quote: The sentence in the paper, or the table cells that are compared.
+        claimed: The data sets for which the paper makes the claim; empty for all data sets that it uses.
+        falls: Objectives in the order in which the measure falls. Each entry is a list of labels, of which the first one in the
+            record is used; ``$focal`` stands for ``Place.chosen["focal"]``.
+        measures: The paper's own measure for each entry, a key of ``calibrant.study.measures.MEASURES``.
+        printed: The effects that the paper prints, first minus last, in percentage points; temperatures as they are.
+        margin: Differences within ± this margin count as no effect. It is half of the median of ``printed`` and at most .01 for
+            fractions; it is stated if nothing is printed.
+        added: The day on which the claim was added although the records were known; empty for the claims of 2026-11-23.
+        looks: How often the seeds were fixed for its measures, if this differs from the place; otherwise 0.
+        data: Names of places; empty for all places with training runs.
         also: Names of further places.
-        but: Names of places where the paper itself shows another order.
+        but: Names of places for which the paper itself shows another order.
         same: Whether the paper claims that there is no difference.
-        most_error: Networks with a larger test error are not comparable with the papers'.
-        error_apart: Nor are pairs whose test errors differ by more than this.
-        verdict: Of a mathematical statement, which needs no runs.
-        note: Why, for such a statement.
+        most_error: Networks with a larger test error are not comparable with the papers' networks.
+        error_apart: Pairs of networks whose test errors differ by more than this are not comparable either.
+        verdict: The verdict on a mathematical statement, which needs no runs.
+        note: The reason for the verdict on a mathematical statement.
     """
 
     text: str
@@ -136,20 +136,20 @@ class Line:
 
     Args:
         data: Name of the place, or "theory".
-        regime: What the line can say of the paper: ``"mathematics"``; ``"paper"``, its data, network and training; ``"near"``, its
-            data with another network or a shorter training; ``"here"``, data for which the paper does not claim it.
+        regime: What the runs have in common with the paper: ``"mathematics"``; ``"paper"``, its data, network and training;
+            ``"near"``, its data with another network or shorter training; ``"here"``, data for which it does not make the claim.
         verdict: ``"shows"``; ``"shows in part"`` (first and last differ as claimed, the order between is another); ``"shows the
             opposite"``; ``"no effect above the margin"``; ``"unclear"``; ``"not comparable"``; ``"not decidable"``; ``"not run"``.
         effect: Mean of first minus last, a fraction.
-        low: Lower end of its 95 % interval; None where there is none.
+        low: Lower end of its 95 % interval, or None if there is no interval.
         high: Upper end.
-        detectable: The effect that as many seeds would have shown with probability .8; None for fewer than two.
+        detectable: The effect that this number of seeds would have shown with probability .8; None for fewer than two seeds.
         p: Two-sided p-value, adjusted for looks (Bonferroni) and comparisons (Benjamini and Hochberg).
         units: Number of seeds, or of clusters of sets.
-        test_rows: Whether the standard error counts that all seeds are tested on the same rows; if not, the verdict speaks of
-            these rows only.
+        test_rows: Whether the standard error accounts for the fact that all seeds are tested on the same rows; if not, the verdict
+            applies to these rows only.
         note: Why a line is not comparable, or what a mathematical statement rests on.
-        comparison: A number that lines share which rest on the same numbers.
+        comparison: A number that is the same for all lines that rest on the same figures.
     """
 
     data: str
@@ -166,7 +166,7 @@ class Line:
     comparison: int | None = None
 
     def plain(self) -> dict[str, Any]:
-        """Return what is known of the line as JSON data, numbers to five digits."""
+        """Return the known values of the line as JSON data, with numbers rounded to five digits."""
         known = {key: value for key, value in vars(self).items() if value is not None and value != ""}
         if not self.units:
             del known["units"]
@@ -175,15 +175,15 @@ class Line:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a line is tested on.
+    """The figures on which a claim is tested at one place.
 
     Args:
         claim: The claim.
-        place: Where it is tested.
-        differences: First minus last, one per unit.
-        ordered: Whether the means between are in the claimed order.
-        rows: Standard deviation of the effect over test sets, of the part that all seeds have in common; 0 if not measured.
-        key: Equal for comparisons that rest on the same numbers, which count as one test.
+        place: The place.
+        differences: The differences, first minus last, one per unit.
+        ordered: Whether the means are in the claimed order.
+        rows: Standard deviation over test sets of the part of the effect that all seeds have in common; 0 if not measured.
+        key: A text that is equal for comparisons that rest on the same figures, which count as one test.
     """
 
     claim: Claim
@@ -194,12 +194,16 @@ class Comparison:
     key: str
 
     def p(self) -> float:
-        """Return the two-sided p-value times the looks."""
+        """Return the two-sided p-value, multiplied by the number of looks."""
         exact, rows = self.place.exact, self.rows
         return self._for_looks(sign_change_p(self.differences) if exact else paired_p(self.differences, rows=rows))
 
     def equivalence_p(self) -> float:
-        """Return the p-value, times the looks, of two one-sided tests that the effect lies within ± the margin (Schuirmann 1987)."""
+        """Return the p-value of two one-sided tests that the effect lies within ± the margin, multiplied by the number of looks.
+
+        References:
+            Schuirmann 1987.
+        """
         sides = (self.differences, [-value for value in self.differences])
         margin = -self.claim.margin
         if self.place.exact:
@@ -231,7 +235,7 @@ def claims() -> tuple[Claim, ...]:
     found = []
     for entry in _file()["claims"]:
         table = {**entry, **{key: _place_names(entry.get(key, ())) for key in ("data", "also", "but")}}
-        if "measure" in table:  # one for all entries
+        if "measure" in table:  # one measure for all entries
             table["measures"] = [table.pop("measure")] * len(table["falls"])
         if "printed" in table:
             table["margin"] = margin_of(table["printed"], measure=table["measures"][0])
@@ -240,7 +244,7 @@ def claims() -> tuple[Claim, ...]:
 
 
 def _place_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Return names of places, those of a group in its place."""
+    """Return the names of places, with groups replaced by their members."""
     groups = _file()["groups"]
     parts = [_place_names(groups[name]) if name in groups else (name,) for name in names]
     return tuple(name for part in parts for name in part)
@@ -248,7 +252,7 @@ def _place_names(names: Sequence[str]) -> tuple[str, ...]:
 
 def margin_of(printed: Sequence[float], *, measure: str) -> float:
     """Return half of the median of a paper's effects, at most .01 for fractions."""
-    # half an effect of the usual size is one that the paper itself would not have named
+    # the paper itself would not have reported an effect of half the usual size
     half = abs(float(np.median(printed))) / 2
     return min(half / 100, LARGEST_MARGIN) if MEASURES[measure].percent else half
 
@@ -261,11 +265,11 @@ def read_records(folder: Path = FOLDER / "records") -> dict[str, Record]:
 def index(records: Mapping[str, Record]) -> list[tuple[Claim, list[Line]]]:
     """Return every claim with a line for each place where it can be tested.
 
-    A difference counts as shown if its p-value, adjusted over all distinct comparisons, is below .05; otherwise the effect
-    counts as absent if the equivalence test within the claim's margin, adjusted in the same way, is.
+    A difference counts as shown if its p-value, adjusted over all distinct comparisons, is below .05. Otherwise, the effect
+    counts as absent if the adjusted p-value of the equivalence test within the claim's margin is below .05.
 
     Args:
-        records: Name → record written by ``calibrant study show STUDY --columns all --json``, or by ``papers.posthoc``.
+        records: Dict from names to records, written by ``calibrant study show STUDY --columns all --json`` or ``papers.posthoc``.
     """
     rows = {}  # (place, first entry, last entry) → deviation; an entry is an objective and its measure
     for row in records.get("test-rows", {"sets": ()})["sets"]:
@@ -274,7 +278,7 @@ def index(records: Mapping[str, Record]) -> list[tuple[Claim, list[Line]]]:
              for claim in claims()]  # fmt: skip
     compared = [comparison for _, pairs in found for _, comparison in pairs if comparison is not None]
     adjusted = _adjusted({one.key: one.p() for one in compared})
-    # two claims with other margins on the same numbers are two tests
+    # two claims with different margins on the same figures are two tests
     equivalent = _adjusted({(one.key, one.claim.margin): one.equivalence_p() for one in compared if one.claim.margin})
     numbers = {key: number for number, key in enumerate(adjusted, start=1)}
     made = []
@@ -305,14 +309,14 @@ def _concerns(claim: Claim, place: Place) -> bool:
 
 
 def labels_at(claim: Claim, place: Place) -> list[list[str]]:
-    """Return the labels of each entry of a claim at a place; none where the strength that the paper chose was not trained."""
+    """Return the labels of each entry of a claim at a place; "" if the strength that the paper chose was not trained."""
     return [
         [place.chosen.get(label[1:], "") if label[0] == "$" else label for label in labels] for labels in claim.falls
     ]
 
 
 def regime_of(claim: Claim, place: Place) -> str:
-    """Return ``"paper"``, ``"near"`` or ``"here"``: see ``Line``."""
+    """Return ``"paper"``, ``"near"`` or ``"here"``, which ``Line`` explains."""
     if place.data_set not in (claim.claimed or _file()["papers"][claim.paper]):
         return "here"
     return "paper" if claim.paper in place.of else "near"
@@ -326,7 +330,7 @@ def _objectives(study: str, scale: str) -> frozenset[str]:
 def _compared(
     claim: Claim, place: Place, record: Record | None, rows: Mapping[Any, float]
 ) -> tuple[Line, Comparison | None]:
-    """Return the line of a claim at a place, and what it is tested on, if it can be."""
+    """Return the line of a claim at a place, and the comparison on which it is tested, or None if it cannot be tested."""
     labels, figures, regime = [], [], regime_of(claim, place)
     for alternatives, measure in zip(labels_at(claim, place), claim.measures, strict=True):
         tried = [(label, figures_of(record, place, label, measure)) for label in alternatives]
@@ -335,15 +339,16 @@ def _compared(
         figures.append(values)
     if record is None or not all(figures):
         return Line(place.name, regime, "not run"), None
-    # paired by unit: a seed's objectives share their data, a cluster's calibrators their rows
+    # paired by unit, because the objectives of a seed share their data, and the calibrators of a cluster share their rows
     common = sorted(set.intersection(*map(set, figures)))
     if not common:
-        return Line(place.name, regime, "unclear", note="no seed in common"), None
+        return Line(place.name, regime, "unclear", note="the objectives have no seed in common"), None
     means = [float(np.mean([values[unit] for unit in common])) for values in figures]
     line = Line(place.name, regime, "", means[0] - means[-1], units=len(common))
     if "ood_auroc" in claim.measures and max(means) < 0.5 + CHANCE:
         areas = ", ".join(f"{mean:.3f}" for mean in means)
-        return replace(line, verdict="not decidable", note=f"areas {areas}: no objective tells the images apart"), None
+        note = f"no objective distinguishes the images (areas under the ROC curve: {areas})"
+        return replace(line, verdict="not decidable", note=note), None
     if not place.exact and (why := _incomparable(claim, place, record, (labels[0], labels[-1]))):
         return replace(line, verdict="not comparable", note=why), None
     ends = [f"{labels[end]} {claim.measures[end]}" for end in (0, -1)]
@@ -384,25 +389,25 @@ def figures_of(record: Record | None, place: Place, objective: str, measure: str
 
 
 def _incomparable(claim: Claim, place: Place, record: Record, objectives: Sequence[str]) -> str:
-    """Return why two objectives cannot be compared: large test errors, or different ones; empty if they can be."""
+    """Return why two objectives cannot be compared (large or different test errors), or "" if they can be compared."""
     found = [figures_of(record, place, label, "error") for label in objectives]
     errors = [float(np.mean(list(values.values()))) for values in found]
     if max(errors) > claim.most_error:
-        return f"test error {max(errors):.0%}, above {claim.most_error:.0%}"
+        return f"the test error is {max(errors):.0%}, above {claim.most_error:.0%}"
     if (gap := abs(errors[0] - errors[-1])) > claim.error_apart:
-        return f"test errors {gap:.1%} apart, above {claim.error_apart:.0%}"
+        return f"the test errors differ by {gap:.1%}, more than {claim.error_apart:.0%}"
     return ""
 
 
 def _adjusted(p_values: Mapping[Any, float]) -> dict[Any, float]:
-    """Return p-values adjusted after Benjamini and Hochberg (1995); valid for tests that share data under positive dependence."""
+    """Return p-values adjusted by the method of Benjamini and Hochberg (1995), which is valid for positively dependent tests."""
     adjusted = false_discovery_control(list(p_values.values())) if p_values else ()
     return {key: float(p) for key, p in zip(p_values, adjusted, strict=True)}
 
 
 def _verdict(line: Line, one: Comparison, *, within: bool) -> str:
     effect, differs = line.effect or 0.0, (line.p or 0.0) < LEVEL
-    if one.claim.same:  # what the claim denies is a difference whose whole interval lies outside the margin
+    if one.claim.same:  # the claim is refuted only if the whole interval of the difference lies outside the margin
         low, high = line.low or 0.0, line.high or 0.0
         beyond = differs and max(low, -high) > one.claim.margin
         return "shows" if within else "shows the opposite" if beyond else "unclear"
@@ -414,38 +419,38 @@ def _verdict(line: Line, one: Comparison, *, within: bool) -> str:
 def paired_p(differences: Sequence[float], *, above: float | None = None, rows: float = 0.0) -> float:
     """Return the p-value of the t-test that the mean difference is 0, or that it is at most ``above``.
 
-    Equal differences have no t-statistic, a single one neither; the exact sign-change test is then used.
+    For a single difference, or for equal differences, there is no t-statistic, and the exact sign-change test is used.
 
     Args:
-        differences: One per seed.
-        above: If given, the one-sided test of a mean of at most this.
-        rows: Standard deviation of the mean over test sets, of the part that all seeds have in common because they share test
-            rows: no number of seeds averages it out. Its square is added to the squared standard error.
+        differences: One difference per seed.
+        above: If given, the test is one-sided, with the hypothesis that the mean is at most this value.
+        rows: Standard deviation over test sets of the part of the mean that all seeds have in common because they share test
+            rows, and that more seeds do not average out. Its square is added to the squared standard error.
     """
     n = len(differences)
     if n < 2 or (np.ptp(differences) == 0 and not rows):
         value, sides = differences[0] - (above or 0.0), 2 if above is None else 1
         beyond = value != 0 if above is None else value > 0
-        return sides * 0.5**n if beyond else 1.0  # of 2ⁿ sign patterns only these are as extreme
-    # n − 1 degrees of freedom: Welch–Satterthwaite's are more, so that the test stays on the safe side
+        return sides * 0.5**n if beyond else 1.0  # this many of the 2ⁿ sign patterns are as extreme
+    # n − 1 degrees of freedom are conservative, because Welch–Satterthwaite's formula would give more
     statistic = (float(np.mean(differences)) - (above or 0.0)) / standard_error(differences, rows=rows)
     return float(2 * t.sf(abs(statistic), n - 1) if above is None else t.sf(statistic, n - 1))
 
 
 def standard_error(differences: Sequence[float], *, rows: float = 0.0) -> float:
-    """Return the standard error of the mean of two differences or more, with what their test rows add."""
+    """Return the standard error of the mean of two or more differences, including the contribution of shared test rows."""
     return math.hypot(float(np.std(differences, ddof=1)) / math.sqrt(len(differences)), rows)
 
 
 def sign_change_p(differences: Sequence[float], *, above: float | None = None) -> float:
     """Return the p-value of the exact sign-change test of one difference per cluster (Fisher 1935, §21).
 
-    Under the hypothesis each difference is as likely as its negative. All 2ⁿ sign patterns are compared with the one observed, so
-    that n clusters allow no two-sided p below 2¹⁻ⁿ.
+    Under the hypothesis, each difference is as likely as its negative. All 2ⁿ sign patterns are compared with the observed one, so
+    the two-sided p-value for n clusters cannot be below 2¹⁻ⁿ.
 
     Args:
-        differences: One per independent unit, at most 20.
-        above: If given, the one-sided test of a centre of at most this.
+        differences: One difference per independent unit, at most 20.
+        above: If given, the test is one-sided, with the hypothesis that the centre is at most this value.
     """
     values = np.asarray(differences, dtype=np.float64) - (above or 0.0)
     signs = np.array(list(product((1.0, -1.0), repeat=len(values))))  # (2ⁿ, n)
@@ -456,7 +461,7 @@ def sign_change_p(differences: Sequence[float], *, above: float | None = None) -
 
 
 def interval(differences: Sequence[float], *, exact: bool, rows: float) -> tuple[float, float] | None:
-    """Return the 95 % interval of the mean difference, or None for too few units: two seeds, or six clusters."""
+    """Return the 95 % interval of the mean difference, or None with fewer than two seeds or six clusters."""
     n = len(differences)
     if n < (6 if exact else 2):
         return None
@@ -473,12 +478,12 @@ def _end(differences: Sequence[float]) -> float:
     def excess(centre: float) -> float:
         return sign_change_p(differences, above=centre) - LEVEL / 2
 
-    # a step function of the centre: brentq finds its jump between the smallest difference and the mean
+    # excess is a step function of the centre, and brentq finds its jump
     return float(brentq(excess, min(differences) - 1e-9, max(differences), xtol=1e-9))
 
 
 def detectable(differences: Sequence[float], *, rows: float) -> float | None:
-    """Return the mean difference that a t-test at .05 over as many units would find with probability .8, None for one unit."""
+    """Return the mean difference that a t-test at .05 on this many units finds with probability .8; None for a single unit."""
     if len(differences) < 2:
         return None
     return _noncentrality(len(differences)) * standard_error(differences, rows=rows)
@@ -488,7 +493,7 @@ def detectable(differences: Sequence[float], *, rows: float) -> float | None:
 def _noncentrality(units: int) -> float:
     """Return δ with P(|t| > its critical value) = .8 for a noncentral t with parameter δ."""
     limit = float(t.ppf(1 - LEVEL / 2, units - 1))
-    # The lower tail adds less than 1e-3 to a power of .8; 4 × limit bounds δ also for two units.
+    # the lower tail adds less than 1e-3 to a power of .8; δ is below 4 × limit, even for two units
     return float(brentq(lambda delta: float(nct.sf(limit, units - 1, delta)) - POWER, 0.1, 4 * limit + 4))
 
 
@@ -516,7 +521,7 @@ def counts_of(claims: Sequence[Mapping[str, Any]]) -> list[list[str]]:
 
 
 def text_of(records: Mapping[str, Record]) -> str:
-    """Return the index as JSON: what makes the figures of each place, the counts of verdicts, and one claim per line."""
+    """Return the index as JSON, with the command that produces the figures of each place, the counts, and one claim per line."""
     made = {place.name: f"{place.command} ({place.cost})" if place.cost else place.command for place in places()}
     rows = [
         {"number": number, "claim": claim.text, "paper": claim.paper, "place": claim.place, "quote": claim.quote,

@@ -1,10 +1,10 @@
-"""Figures of the calibrators that the papers compare, on every set of saved logits: the record of the post-hoc claims.
+"""Evaluates the calibrators that the papers compare on every set of saved logits, and writes the record of the post-hoc claims.
 
-    python -m papers.posthoc papers/records/posthoc.json        # resumes: measures that the record has are kept
+    python -m papers.posthoc papers/records/posthoc.json        # keeps the measures that are already in the record
 
-Each calibrator is fitted on the validation split of a set and measured on its test split. The record holds no logits, so that
-``papers.index`` recomputes the verdicts without the data. Sets of one data set share their test rows or questions and
-form a cluster; it is named in the record.
+Each calibrator is fitted on the validation split of a set and evaluated on its test split. The record contains no logits;
+``papers.index`` computes the verdicts from the record, without the data. Sets from the same data set share their test rows or
+questions and form a cluster, which is named in the record.
 """
 
 import json
@@ -24,13 +24,13 @@ from papers.index import claims, places
 
 
 def folder() -> Path:
-    """Return the folder of logit sets: ``$CALIBRANT_DATA/logits``, else ``../shared/data/logits``."""
+    """Return the folder of logit sets, ``$CALIBRANT_DATA/logits``, or ``../shared/data/logits`` if this variable is not set."""
     root = os.environ.get("CALIBRANT_DATA")
     return (Path(root) if root else Path(__file__).parent.parent.parent / "shared" / "data") / "logits"
 
 
 def load_set(name: str) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return {"val": (logits, labels), "test": …} of one set."""
+    """Return the splits of a set, {"val": (logits, labels), "test": …}."""
     with np.load(folder() / f"{name}.npz") as file:
         return {
             split: (torch.from_numpy(file[f"{split}_logits"]), torch.from_numpy(file[f"{split}_labels"]))
@@ -39,12 +39,12 @@ def load_set(name: str) -> dict[str, tuple[Tensor, Tensor]]:
 
 
 def cluster(name: str) -> str:
-    """Return the data set of a set of logits: ``"mmbench"`` of ``"mmbench-qwen-vl"``."""
+    """Return the data set that a set of logits belongs to, such as ``"mmbench"`` for ``"mmbench-qwen-vl"``."""
     return name.partition("-")[0]
 
 
 def figures(name: str, known: dict[str, Any]) -> dict[str, Any]:
-    """Return the measures that claims name, of one set; those of ``known`` are kept."""
+    """Return the measures of a set that the claims need; those in ``known`` are not computed again."""
     validation, test = (Predictions.from_logits(*load_set(name)[split]) for split in ("val", "test"))
     fits = Measured([Run(validation, test)])
     found: dict[str, Any] = {"set": name, "cluster": cluster(name), "n": len(test), "classes": test.logits.shape[1]}
@@ -54,7 +54,7 @@ def figures(name: str, known: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(path: Path) -> None:
-    """Write the record, one set after the other."""
+    """Evaluate one set after the other, and write the record after each."""
     torch.set_num_threads(1)
     record: dict[str, Any] = {
         "study": "posthoc",

@@ -1,12 +1,12 @@
-"""Measure what test rows that all seeds share add to the variance of an effect: the record ``test-rows.json``.
+"""Measures how much the test rows that all seeds share add to the variance of an effect, and writes the record ``test-rows.json``.
 
     python -m papers.shared_rows STORE papers/records/test-rows.json --data FOLDER
 
-All seeds of a place are tested on the same rows, or draw them from one pool, so that a part of their difference is common to them and
-no number of seeds averages it out. Rows of the pool are resampled (Poisson weights) for all kept seeds at once: the covariance of two
-seeds' effects over the resamples is the variance of the common part. From few seeds a single covariance is noisy, so that its share of
-an effect's variance over resamples is pooled over the comparisons of a place and of a kind of measure. A place whose outputs were not
-kept has no entry, and its verdicts say that they speak of these test rows.
+All seeds of a place are tested on the same rows, or on rows from one pool. Part of the difference between two objectives is therefore
+common to all seeds, and more seeds do not average it out. The rows of the pool are resampled (with Poisson weights) for all stored
+seeds at once; the covariance of two seeds' effects over the resamples is the variance of the common part. With few seeds, a single
+covariance is noisy, so its fraction of an effect's variance over resamples is pooled over the comparisons of a place and of a kind of
+measure. A place whose outputs were not stored has no entry, and its verdicts apply to its test rows only.
 """
 
 import argparse
@@ -30,22 +30,22 @@ from calibrant.study.recipe import Recipe
 from calibrant.study.tables import collect
 from papers.index import NO_TEST_ROWS, Claim, Place, claims, labels_at, places
 
-DRAWS = 400  # resamples: a covariance's own error is 5 % of a variance
+DRAWS = 400  # number of resamples; the standard error of a covariance is then 5 % of a variance
 BINS = 15
 Array = np.ndarray[Any, Any]
 
 
 def main() -> None:
-    """Write the record of every place that has two seeds in the store."""
+    """Write the record of every place with at least two seeds in the store."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("store", type=Path)
     parser.add_argument("record", type=Path)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--place", action="append", help="only this one; may be repeated")
+    parser.add_argument("--place", action="append", help="measure only this place; may be repeated")
     given = parser.parse_args()
     torch.set_num_threads(1)
     rows = []
-    if given.record.exists():  # other places are kept
+    if given.record.exists():  # keep the entries of other places
         rows = json.loads(given.record.read_text(encoding="utf-8"))["sets"]
     for place in places():
         if not place.study or place.scale != "cpu" or (given.place and place.name not in given.place):
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def deviations(place: Place, found: Sequence[Measured]) -> Iterator[dict[str, Any]]:
-    """Yield what resampled rows do to every claim's effect at a place of which outputs are kept."""
+    """Yield the variability over resampled rows of every claim's effect at a place whose outputs are stored."""
     fits = {(one.objective, one.seed): one for one in found}
     labels = {one.objective for one in found}
     rng = np.random.default_rng(0)
@@ -124,7 +124,7 @@ def pooled(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def kind_of(row: dict[str, Any]) -> str:
-    """Return the kind of a comparison's measures: the least confident, errors and losses, or errors of calibration before and after."""
+    """Return the kind of a comparison's measures: least confident rows, losses, or calibration errors before or after calibration."""
     ends = [row[end].rpartition(" ")[2] for end in ("first", "last")]
     if any(end.startswith("excess") for end in ends):
         return "least confident"
@@ -134,7 +134,7 @@ def kind_of(row: dict[str, Any]) -> str:
 
 
 def _ends(claim: Claim, place: Place, labels: set[str]) -> tuple[tuple[str, str], tuple[str, str]] | None:
-    """Return objective and measure of a claim's two ends, if they are of test rows and the store has them."""
+    """Return the objective and measure of a claim's first and last entry, or None if they are not stored or not of test rows."""
     if not claim.falls or all(measure.startswith(NO_TEST_ROWS) for measure in claim.measures):
         return None
     entries = labels_at(claim, place)
@@ -146,7 +146,7 @@ def _ends(claim: Claim, place: Place, labels: set[str]) -> tuple[tuple[str, str]
 
 
 def test_rows(recipes: Sequence[Recipe]) -> list[int]:
-    """Return a number of every test row of a training's folds, made of its content."""
+    """Return a hash of the content of every test row in the folds of a training run."""
     names: list[int] = []
     for recipe in recipes:
         rows = load_fold(recipe.data, seed=recipe.seed, fold=recipe.fold).test
@@ -158,7 +158,7 @@ _kept: dict[tuple[int, str], Array | None] = {}
 
 
 def resampled(measured: Measured, measure: str, weights: Array) -> Array | None:
-    """Return a measure of resampled test rows (draws,); None if it is none of a training's last outputs."""
+    """Return a measure of resampled test rows (draws,), or None if it does not depend on the final outputs alone."""
     key = (id(measured), measure)
     if key not in _kept:
         _kept[key] = _resampled(measured, measure, weights)
@@ -218,7 +218,7 @@ def _ece(predictions: Predictions, weights: Array) -> Array:
 
 
 def _binned(gaps: Array, which: Array, weights: Array) -> Array:
-    """Return Σ over bins of |weighted sum of gaps| over the total weight (draws,)."""
+    """Return the sum over bins of |weighted sum of gaps|, divided by the total weight (draws,)."""
     columns = np.zeros((len(gaps), BINS), dtype=np.float32)
     columns[np.arange(len(gaps)), which] = gaps
     return np.abs(weights @ columns).sum(axis=1) / weights.sum(axis=1)

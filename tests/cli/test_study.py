@@ -58,7 +58,7 @@ def small(home: Path) -> Path:
 def test_a_study_is_run_and_shown_with_the_paper_beside_it(run: Run, small: Path) -> None:
     dry = run("study run small.toml --seeds 1 --dry-run").stdout
     assert dry.startswith("small at scale cpu: 4 training runs, 0 of them finished, 1 at a time, local")
-    assert "data: digits (with scikit-learn)" in dry
+    assert "data: digits (part of scikit-learn)" in dry
     assert not Path("calibrant-runs").exists()
     done = run("study run small.toml --seeds 1 --accelerator cpu")
     assert "4 of 4 training runs · Focal, seed 0, fold 1 · epoch" in done.stderr
@@ -91,7 +91,7 @@ def test_part_of_a_study_may_be_run(run: Run, small: Path) -> None:
         ("run mine.toml", "no such file: mine.toml"),
         ("show digits --figures new --report nowhere/a.html", "no such folder"),
         ("show digits", "has no finished runs of 'digits'; run the study first"),
-        ("claims nobody", "no paper's name contains 'nobody'"),
+        ("claims nobody", "'nobody' is neither part of a paper's name nor the number of a claim"),
     ],
 )
 def test_mistakes_are_one_sentence(line: str, said: str, run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +125,7 @@ def test_presets_and_claims_are_listed(run: Run, monkeypatch: pytest.MonkeyPatch
     assert [claim["number"] for claim in every] == list(range(1, len(every) + 1))
     for paper in ("mukhoti", "komisarenko", "wang", "report"):  # some claims are mathematics, without a measure
         assert "paper: " in run(f"study claims {paper}").stdout
-    assert "AdaFocal leaves a lower ECE-EM than cross-entropy" in " ".join(run("study claims ghosh").stdout.split())
+    assert "AdaFocal gives a lower ECE-EM than cross-entropy" in " ".join(run("study claims ghosh").stdout.split())
     monkeypatch.setattr(
         sys.modules["calibrant.cli.study"], "__file__", "/somewhere/site-packages/calibrant/cli/study.py"
     )
@@ -151,7 +151,7 @@ def test_the_demo_shows_a_table_and_says_where_its_report_is(
     quick = replace(study, seeds=(0, 1), training={**study.training, "epochs": 2}, settings=(setting,))
     monkeypatch.setattr("calibrant.study.load_study", lambda _: quick)
     done = run("demo --workers 1", says="12 small networks learn handwritten digits: 3 losses, 2 seeds, 2 folds")
-    for shown in ("Cross-entropy", "Focal 3", "by chance", "1,797 test images", "seeds"):
+    for shown in ("Cross-entropy", "Focal 3", "limit %", "1,797 test images", "seeds"):
         assert shown in done.stdout
     page = Path("calibrant-runs", "report.html").read_text()
     assert "used to fit the temperature (1×)" in page

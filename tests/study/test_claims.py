@@ -35,7 +35,7 @@ def record(*, base: float, focal: float, error: float = 0.1, seeds: int = 12) ->
 
 def line_of(records: dict[str, Any]) -> Any:
     """Return the line of focal loss against cross-entropy on the digits."""
-    wanted = "focal loss γ = 3 leaves a lower raw ECE than cross-entropy"
+    wanted = "focal loss with γ = 3 gives a lower raw ECE than cross-entropy"
     lines = next(lines for claim, lines in index.index(records) if claim.text == wanted)
     return next(line for line in lines if line.data == "digits, MLP")
 

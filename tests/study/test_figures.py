@@ -86,7 +86,7 @@ def test_a_trajectory_is_the_mean_over_folds_and_seeds_with_its_range(ran: Ran) 
     assert (line.label, line.x, first.percent) == ("CE", [2.0, 4.0], True)
     for values, of in ((line.y, lambda pair: sum(pair) / 2), (line.low, min), (line.high, max)):
         assert values == pytest.approx([of(pair) for pair in zip(*by_seed, strict=True)])
-    assert [line.label for line in second.lines] == ["log-loss", "log-loss where wrong"]
+    assert [line.label for line in second.lines] == ["log-loss", "log-loss if misclassified"]
     assert "a source" in drawing.caption
     assert "2 seeds" in drawing.caption
 
@@ -160,8 +160,8 @@ def test_histograms_and_learned_samples_are_of_all_folds(ran: Ran) -> None:
         largest, since = torch.cat([run.max_logits for run in runs]), torch.cat([run.learned_epochs for run in runs])
         inside = (largest >= panel.edges[0]) & (largest <= panel.edges[-1])
         assert sum(sum(heights) for heights in panel.groups.values()) == int(inside.sum())
-        assert sum(panel.groups["wrong at the end"]) == int((inside & (since == 0)).sum())
-        assert sum(panel.groups["right since epoch ≤ 1"]) == int((inside & (since == 1)).sum())
+        assert sum(panel.groups["misclassified at the end"]) == int((inside & (since == 0)).sum())
+        assert sum(panel.groups["correct since epoch ≤ 1"]) == int((inside & (since == 1)).sum())
     (panel,) = draw(ran, "learned", objectives=("CE",)).panels
     since = torch.cat([run.learned_epochs for item in seeds_of(ran, "CE") for run in item.runs])
     assert panel.lines[0].y == pytest.approx([float(((since > 0) & (since <= e)).double().mean()) for e in (2, 4)])

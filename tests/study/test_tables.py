@@ -56,7 +56,7 @@ def test_both_tests_are_those_of_scipy_and_by_hand() -> None:
 
 def test_a_verdict_is_said_in_a_sentence() -> None:
     (sentence,) = verdict_sentences([verdict_on_claim(CLAIM, "digits", [{0: 0.2, 1: 0.2}, {0: 0.1, 1: 0.1}])])
-    assert re.match("Unclear: .*no test, which needs two seeds with unequal differences", sentence)
+    assert re.match("Unclear: .*not tested, because a test needs at least two seeds with unequal differences", sentence)
 
 
 def test_measures_of_a_training_and_of_other_images_by_hand() -> None:
@@ -82,11 +82,13 @@ def test_a_study_opens_with_what_is_wrong_how_sure_and_what_to_do() -> None:
         return Summary("digits", name, 3, mean, {"ece": 0.01, "nll_at_t": 0.05}, 1797)
 
     wrong, sure, do = in_short([line("Cross-entropy", 0.09, 2.4, 0.5), line("Focal 3", 0.02, 0.9, 0.6)])
-    assert wrong.startswith("What is wrong: Cross-entropy is over-confident, ECE 9.0 ± 1.0 %, best temperature 2.40")
-    assert sure.startswith("How sure: 3 seeds of 1,797 test rows; at its temperature the ECE is 2.0 %, below the 3.0 %")
-    assert "then Cross-entropy has the lowest log-loss (0.500)" in do
+    assert wrong.startswith(
+        "What is wrong: Cross-entropy is over-confident. Its ECE is 9.0 ± 1.0 %, and its best temperature is 2.40"
+    )
+    assert "3 seeds of 1,797 test rows. At the best temperature, the ECE is 2.0 %, below the 3.0 %" in sure
+    assert "Cross-entropy has the lowest log-loss (0.500)" in do
     do = in_short([line("Cross-entropy", 0.09, 2.4, 0.5), line("Focal 3", 0.02, 0.9, 0.54)])[2]
-    assert "(0.500; 1 more within its spread over seeds)" in do
+    assert "(0.500; 1 other is within its standard deviation over seeds)" in do
 
 
 def test_one_gamma_of_focal_temperature_scaling_serves_all_seeds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from calibrant.study import Store, Study
 
 THEORY = "theory"  # name of the theory's figures in `study show`
-MADE_HERE = {"digits": "with scikit-learn", "module": "your module"}  # data from neither folder nor hub
+MADE_HERE = {"digits": "part of scikit-learn", "module": "your module"}  # data that need neither a folder nor the hub
 LOG_EVERY = 60  # seconds between log lines during a training run
 
 FOLDER = click.Path(path_type=Path)
@@ -199,9 +199,9 @@ def show(
 @click.argument("paper", default="")
 @options.as_json
 def claims(paper: str, as_json: bool) -> None:
-    """Count the verdicts on the papers' claims that the papers/ folder of Calibrant's repository records.
+    """Print a table of the verdicts on the papers' claims, which are recorded in the papers/ folder of the repository.
 
-    PAPER is a part of a paper's name, or the number of a claim. The matching claims are printed one by one.
+    PAPER is part of a paper's name, or the number of a claim. If it is given, the matching claims are printed as well.
 
     Examples:
 
@@ -223,7 +223,7 @@ def claims(paper: str, as_json: bool) -> None:
     found = [one for one in index["claims"] if part == str(one["number"]) or part in one["paper"].lower()]
     if not found:
         raise InputError(
-            f"no paper's name contains {paper!r}, and no claim has that number; see calibrant study claims"
+            f"{paper!r} is neither part of a paper's name nor the number of a claim; see calibrant study claims"
         )
     if as_json:
         print_json({"claims": found})
@@ -236,8 +236,9 @@ def claims(paper: str, as_json: bool) -> None:
             f"\n{claim['number']}. {claim['claim']} ({claim['paper']}, {claim['place']})\npaper: {claim['quote']}"
         )
         for line in claim["lines"]:
-            numbers = [f"{key} {line[key]}" for key in ("effect", "p", "units", "note") if key in line]
-            print_text("; ".join([f"- {line['verdict']} on {line['data']} ({line['regime']})", *numbers]))
+            numbers = [f"{key} {line[key]}" for key in ("effect", "p", "units") if key in line]
+            found_there = f"- {line['verdict']} on {line['data']} ({line['regime']})"
+            print_text("; ".join([found_there, *numbers, *([line["note"]] if "note" in line else [])]))
 
 
 @click.command()
@@ -262,8 +263,8 @@ def demo(store: Path, workers: int) -> None:
     count, objectives, seeds = len(list(digits.cells())), len(digits.objectives), len(digits.seeds)
     print_text(
         f"{count} small networks learn handwritten digits: {objectives} losses, {seeds} seeds, {count // (objectives * seeds)} folds."
-        "\nEach sees 400 images and learns them by heart. Is its confidence still right on images it has not seen?\nECE is how far off "
-        "the confidence is; T, fitted on other images, is one number that corrects it.",
+        "\nEach network is trained on 400 images until it fits them perfectly. Is its confidence still right on images that it has not "
+        "seen?\nThe ECE measures how far the confidence is from the accuracy. The temperature T, fitted on other images, corrects it.",
         err=True,
     )
     _run(digits, kept, workers=workers, accelerator="cpu")
@@ -273,10 +274,10 @@ def demo(store: Path, workers: int) -> None:
     table = table_of(
         lines,
         ["error", "ece", "temperature", "ece_at_t", "ece_by_chance"],
-        title="Before and after one temperature",
+        title="Before and after temperature scaling",
         note="{seeds}, on {rows} test images per seed, over all folds. ECE: the mean distance between confidence and "
-        "accuracy. T: one number that divides the logits, fitted on validation images by log-loss. By chance: a "
-        "calibrated network stays below this ECE in 97.5 % of samples.",
+        "accuracy. T: the temperature, a number that divides the logits and is fitted on validation images by log-loss. "
+        "Limit if calibrated: the ECE that 97.5 % of perfectly calibrated networks stay below.",
     )
     pictures = [
         panel_picture(f"{m.objective}, seed {m.seed}, {when}", diagram_of(data))
@@ -369,7 +370,9 @@ def _print_plan(chosen: Study, kept: Store, scale: str, how: str) -> None:
 def _data_sets(study: Study) -> str:
     """Return the names of a study's data sets, each with its folder or origin."""
     sets = [dict(one.data) for one in study.settings]
-    places = [str(data.get("folder") or MADE_HERE.get(data["name"], "Hugging Face hub, or --data")) for data in sets]
+    places = [
+        str(data.get("folder") or MADE_HERE.get(data["name"], "from the Hugging Face hub, or --data")) for data in sets
+    ]
     return "; ".join(sorted({f"{data['name']} ({place})" for data, place in zip(sets, places, strict=True)}))
 
 

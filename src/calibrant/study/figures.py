@@ -31,8 +31,8 @@ from calibrant.study.tables import grouped
 Groups = Mapping[str, Sequence[Measured]]  # maps each objective to its runs, one per seed, in the order of the study
 SPLITS = {"train": "training data", "validation": "validation data", "test": "test data"}
 NAMES = {
-    "nll": "log-loss", "nll_correct": "log-loss where right", "nll_wrong": "log-loss where wrong",
-    "entropy": "entropy", "entropy_correct": "entropy where right", "entropy_wrong": "entropy where wrong",
+    "nll": "log-loss", "nll_correct": "log-loss if correct", "nll_wrong": "log-loss if misclassified",
+    "entropy": "entropy", "entropy_correct": "entropy if correct", "entropy_wrong": "entropy if misclassified",
     "error": "error", "ece": "ECE", "ece_mass": "equal-mass ECE", "ece_at_t": "ECE at T", "nll_at_t": "log-loss at T",
     "temperature": "best T", "ece_at_own_t": "ECE at its own best T", "optimal_ece": "optimal ECE (oracle)",
     "optimal_temperature": "T of the optimal ECE (oracle)",
@@ -81,7 +81,7 @@ def drawings(study: Study, measured: Sequence[Measured]) -> list[Drawing]:
             if panels:
                 found.append(_drawing(spec, items, panels, place if len(settings) > 1 else ""))
             elif items:
-                warn_user(f"the figure {spec.name!r} is left out: its runs have nothing for it", UserWarning)
+                warn_user(f"the figure {spec.name!r} is left out: its runs did not record what it shows", UserWarning)
     return found
 
 
@@ -90,9 +90,9 @@ def _drawing(spec: FigureSpec, items: Sequence[Measured], panels: Sequence[Panel
     seeds = len({item.seed for item in items})
     shown = f"{seeds} seed{'s' if seeds > 1 else ''}"
     if any(len(line.low) for panel in panels if isinstance(panel, Plot) for line in panel.lines):
-        shown += "; bands from the least to the largest of the seeds"
+        shown += "; bands from the smallest to the largest value over seeds"
     if spec.kind == "reliability":
-        shown = "the first seed; a darker bar holds more samples"
+        shown = "the first seed; darker bars contain more samples"
     after = f" After {spec.source}." if spec.source else ""
     where = ", ".join(dict.fromkeys(item.setting for item in items))
     return Drawing(
@@ -117,7 +117,7 @@ def trajectory(spec: FigureSpec, groups: Groups) -> list[Plot]:
                 lines.append(curve(words if single or len(spec.objectives) == 1 else f"{label}: {words}", runs, place))
         if shown := with_points(lines):
             title = label_of_place(places[0]) if single else SPLITS.get(places[0].partition(".")[0], "") * one_split
-            what = " and ".join(dict.fromkeys(NAMES.get(name, name).split(" where")[0] for name in names))
+            what = " and ".join(dict.fromkeys(NAMES.get(name, name).split(" if ")[0] for name in names))
             percent = all(name in FRACTIONS for name in names)
             level = 1.0 if all("temperature" in name for name in names) else None
             y_label = f"{what} %" if percent else what
@@ -153,7 +153,7 @@ def learned(spec: FigureSpec, groups: Groups) -> list[Plot]:
             for since in ([run.learned_epochs for run in one.runs] for one in runs)
         ]
         lines.append(line_of(label, epochs, zip(*fractions, strict=True)))
-    return [Plot("learned for good", "epoch", "training samples %", lines, percent=True)]
+    return [Plot("correct from this epoch to the end", "epoch", "training samples %", lines, percent=True)]
 
 
 def reliability(spec: FigureSpec, groups: Groups) -> list[Reliability]:
@@ -177,10 +177,10 @@ def logits(spec: FigureSpec, groups: Groups) -> list[Bars]:
         since, epochs = torch.cat([run.learned_epochs for run in folds]), folds[0].trajectory[-1]["epoch"]
         third = max(1, round(epochs / 3))
         parts = {
-            f"right since epoch ≤ {third}": (since > 0) & (since <= third),
+            f"correct since epoch ≤ {third}": (since > 0) & (since <= third),
             f"≤ {2 * third}": (since > third) & (since <= 2 * third),
             f"≤ {epochs}": since > 2 * third,
-            "wrong at the end": since == 0,
+            "misclassified at the end": since == 0,
         }
         found[label] = torch.cat([run.max_logits for run in folds]).double(), parts
     # the range leaves out outliers, a handful of which would leave most bars empty
@@ -204,7 +204,7 @@ def ood(spec: FigureSpec, groups: Groups) -> list[Plot]:
         for words, stage in (("without temperature", ""), ("at T by ECE", "by_ece")):
             lines = [_roc(label, one, name, stage) for label, one in first.items() if name in one.runs[0].ood]
             title = f"{name.replace('-', ' ')}, {words}"
-            panels.append(Plot(title, "test data taken for outside %", "outside found %", lines, diagonal=100.0))
+            panels.append(Plot(title, "false positive rate %", "true positive rate %", lines, diagonal=100.0))
     return panels
 
 
@@ -245,7 +245,10 @@ def sweep(spec: FigureSpec, groups: Groups) -> list[Plot]:
             ]
             lines = with_points(every)
             if absent := [line.label for line in every if line not in lines]:
-                warn_user(f"the figure {spec.name!r} is drawn without {', '.join(absent)}: no run has it", UserWarning)
+                warn_user(
+                    f"the figure {spec.name!r} is drawn without {', '.join(absent)}, which no run has recorded",
+                    UserWarning,
+                )
             first = MEASURES[measures[0]]
             level = 1.0 if measures[0].startswith("temperature") else None
             y = first.heading if len(measures) == 1 else "T" if level else ""

@@ -38,12 +38,12 @@ METRICS: Mapping[str, tuple[str, Metric]] = {
 CALIBRATORS: Mapping[str, tuple[str, Callable[[], Calibrator]]] = {
     "at_t": ("T", TemperatureScaling),
     "by_ece": ("T by ECE", lambda: TemperatureScaling("ece")),
-    "by_tenths": ("T by ECE in tenths", lambda: TemperatureScaling(grid="mukhoti")),  # .1, .2 … 10
+    "by_tenths": ("T by ECE in steps of .1", lambda: TemperatureScaling(grid="mukhoti")),  # .1, .2 … 10
     "by_mass": ("T by AdaECE", lambda: TemperatureScaling(grid="komisarenko")),
-    "binned": ("binned", HistogramBinning),
+    "binned": ("after binning", HistogramBinning),
     "focal": ("focal T", FocalTemperatureScaling),
     "focal_by_mass": ("focal T by AdaECE", lambda: FocalTemperatureScaling("ece")),
-    "line_by_mass": ("focal T by AdaECE, on a line", lambda: FocalTemperatureScaling("ece", search="line")),
+    "line_by_mass": ("focal T by AdaECE, along a line", lambda: FocalTemperatureScaling("ece", search="line")),
 }
 ORACLE = "optimal"  # the temperature with the lowest ECE on the test data themselves
 # out-of-distribution sets that have the same labels as the test data
@@ -387,9 +387,9 @@ def _jumps(entries: Entries) -> float:
 # Measures that are computed from other measures, seed by seed: the label, the names of the other measures, and the function.
 DERIVED: Mapping[str, tuple[str, tuple[str, ...], Callable[..., float]]] = {
     "apart_by_ece": ("distance of T by ECE from 1, |ln T|", ("temperature_by_ece",), lambda t: abs(math.log(t))),
-    "gain_by_ece": ("gain of T by ECE in ECE", ("ece", "ece_by_ece"), lambda raw, after: raw - after),
+    "gain_by_ece": ("decrease of the ECE at T by ECE", ("ece", "ece_by_ece"), lambda raw, after: raw - after),
     "generalisation": (
-        "ln of T on test data over T on training data",
+        "ln (T on test data / T on training data)",
         ("temperature_test", "temperature_train"),
         lambda test, train: math.log(test / train),
     ),
@@ -408,11 +408,12 @@ def _derived(measured: Measured, *, name: str) -> float:
     return made(*map(measured.value, parts))
 
 
+SAMPLES = {"correct": "correctly classified", "wrong": "misclassified"}
 STAGES = {
     "": "",
     **{f"_{name}": f" at {words}" if "T" in words else f" {words}" for name, (words, _) in CALIBRATORS.items()},
 }
-STAGES[f"_{ORACLE}"] = " optimal (oracle)"
+STAGES[f"_{ORACLE}"] = " at optimal T (oracle)"
 MEASURES: Mapping[str, Measure] = {
     **{
         f"{name}{stage}": Measure(label + words, partial(_metric, metric=metric, stage=stage[1:]), name != "nll")
@@ -423,39 +424,41 @@ MEASURES: Mapping[str, Measure] = {
         f"temperature_{name}": nats(label, partial(_temperature, name=name))
         for name, label in [
             *((name, CALIBRATORS[name][0]) for name in ("by_ece", "by_tenths", "by_mass")),
-            ("focal", "T of focal T"),
-            ("focal_by_mass", "T of focal T by AdaECE"),
-            (ORACLE, "T optimal (oracle)"),
+            ("focal", "focal T"),
+            ("focal_by_mass", "focal T by AdaECE"),
+            (ORACLE, "optimal T (oracle)"),
         ]
     },
     "ece_by_chance": Measure(
-        "ECE by chance", lambda measured: null_band(ECE(), measured.after("at_t"), draws=100).high
+        "limit if calibrated", lambda measured: null_band(ECE(), measured.after("at_t"), draws=100).high
     ),
-    "gamma_focal": nats("γ of focal T", partial(_gamma, name="focal")),
-    "gamma_focal_by_mass": nats("γ of focal T by AdaECE", partial(_gamma, name="focal_by_mass")),
+    "gamma_focal": nats("γ with focal T", partial(_gamma, name="focal")),
+    "gamma_focal_by_mass": nats("γ with focal T by AdaECE", partial(_gamma, name="focal_by_mass")),
     "temperature_train": nats("T on training data", partial(_best_temperature, split="train")),
     "temperature_test": nats("T on test data (oracle)", partial(_best_temperature, split="test")),
     # used in figures of the papers, but not a column of any table
-    "nll_wrong": nats("NLL of wrong samples", partial(_of_rows, what="nll", right=False)),
-    "nll_correct": nats("NLL of correct samples", partial(_of_rows, what="nll", right=True)),
-    "entropy_wrong": nats("entropy of wrong samples", partial(_of_rows, what="entropy", right=False)),
-    "nll_rise": nats("rise of NLL", _rise(lambda figures: float(figures["nll"]))),
+    "nll_wrong": nats("NLL of misclassified samples", partial(_of_rows, what="nll", right=False)),
+    "nll_correct": nats("NLL of correctly classified samples", partial(_of_rows, what="nll", right=True)),
+    "entropy_wrong": nats("entropy of misclassified samples", partial(_of_rows, what="entropy", right=False)),
+    "nll_rise": nats("rise of NLL after its minimum", _rise(lambda figures: float(figures["nll"]))),
     "nll_middle": nats("NLL, half-way", _value_at(1 / 2, "nll")),
     "nll_late": nats("NLL, late", _value_at(1, "nll")),
     "nll_train_middle": nats("NLL of training samples, half-way", _value_at(1 / 2, "nll", split="train")),
     "nll_train_late": nats("NLL of training samples, late", _value_at(1, "nll", split="train")),
-    # the shares of wrong and correct samples add up to the whole rise
+    # the contributions of misclassified and of correctly classified samples add up to the whole rise
     **{
-        f"nll_rise_{kind}": nats(f"rise of NLL by {kind} samples", _rise(partial(_share_of_nll, kind=kind)))
-        for kind in ("wrong", "correct")
+        f"nll_rise_{kind}": nats(f"rise of NLL due to {words} samples", _rise(partial(_share_of_nll, kind=kind)))
+        for kind, words in SAMPLES.items()
     },
     **{
-        f"entropy_{kind}_{when}": nats(f"entropy of {kind} samples, {when}", _value_at(part, f"entropy_{kind}"))
-        for kind, (when, part) in product(("correct", "wrong"), (("early", 0), ("late", 1)))
+        f"entropy_{kind}_{when}": nats(f"entropy of {words} samples, {when}", _value_at(part, f"entropy_{kind}"))
+        for (kind, words), (when, part) in product(SAMPLES.items(), (("early", 0), ("late", 1)))
     },
-    "ece_at_least_nll": Measure("ECE at the least NLL", _along(lambda entries: float(_least(entries)["ece"]))),
+    "ece_at_least_nll": Measure(
+        "ECE in the epoch with the lowest NLL", _along(lambda entries: float(_least(entries)["ece"]))
+    ),
     "ece_late": Measure("ECE, late", _value_at(1, "ece")),
-    "ood_auroc": Measure("AUROC of out-of-distribution sets", _ood_auroc),
+    "ood_auroc": Measure("AUROC for out-of-distribution data", _ood_auroc),
     **{
         f"{name}_shifted{'_at_t' if at_t else ''}": Measure(
             f"{METRICS[name][0]} under shift{' at T' if at_t else ''}",
@@ -466,19 +469,24 @@ MEASURES: Mapping[str, Measure] = {
     },
     "classifier_norm": nats("norm of the last layer", _value_at(1, "classifier_norm", split="")),
     "classifier_norm_early": nats("norm of the last layer, early", _value_at(0, "classifier_norm", split="")),
-    "ece_optimal_early": Measure("ECE optimal (oracle), early", _value_at(1 / 3, "optimal_ece")),
-    "ece_optimal_late": Measure("ECE optimal (oracle), late", _value_at(1, "optimal_ece")),
-    "ece_by_ece_few": Measure("ECE at T by ECE of few", partial(_with_few, name="by_ece")),
-    "ece_binned_few": Measure("ECE binned by few", partial(_with_few, name="binned")),
-    "gain_of_samples_by_ece": Measure("gain of samples at T by ECE", partial(_gain_of_samples, name="by_ece")),
-    "gain_of_samples_binned": Measure("gain of samples binned", partial(_gain_of_samples, name="binned")),
+    "ece_optimal_early": Measure("ECE at optimal T (oracle), early", _value_at(1 / 3, "optimal_ece")),
+    "ece_optimal_late": Measure("ECE at optimal T (oracle), late", _value_at(1, "optimal_ece")),
+    "ece_by_ece_few": Measure(f"ECE at T by ECE, from {FEW} samples", partial(_with_few, name="by_ece")),
+    "ece_binned_few": Measure(f"ECE after binning, from {FEW} samples", partial(_with_few, name="binned")),
+    "gain_of_samples_by_ece": Measure(
+        f"decrease of the ECE at T by ECE, from all instead of {FEW} samples", partial(_gain_of_samples, name="by_ece")
+    ),
+    "gain_of_samples_binned": Measure(
+        f"decrease of the ECE after binning, from all instead of {FEW} samples",
+        partial(_gain_of_samples, name="binned"),
+    ),
     "ece_jumps": Measure("mean change of ECE between measured epochs, late", _along(_jumps)),
     "line_deviation": nats(
         "largest deviation of T by AdaECE from a line in γ", partial(_departure_from_line, tenth=False)
     ),
     "line_tenth": nats("a tenth of the range of T by AdaECE over γ", partial(_departure_from_line, tenth=True)),
-    "excess_uncertain": Measure("confidence less accuracy of the least confident third at T by ECE", _excess_uncertain),
-    "logit_gap": nats("largest logit, learned early less late", _logit_gap),
+    "excess_uncertain": Measure("confidence − accuracy of the least confident third, at T by ECE", _excess_uncertain),
+    "logit_gap": nats("largest logit of samples learned early, minus those learned late", _logit_gap),
     **{
         name: Measure(label, partial(_derived, name=name), percent=name in ("gain_by_ece", "none"))
         for name, (label, *_) in DERIVED.items()

@@ -22,28 +22,29 @@ TABLES: dict[str, tuple[str, str]] = {
     "main": (
         "",
         (
-            "{seeds}, on test data (n = {rows} test samples per seed). ECE: 15 equal-width bins of the top label. T: the "
-            "temperature that minimises the log-loss of the validation data. By chance: the ECE at T of a perfectly "
-            "calibrated model with the same probabilities stays below this in 97.5 % of samples of this size, so a smaller "
-            "ECE at T is no evidence of miscalibration."
+            "{seeds}, on {rows} test samples per seed. ECE: the calibration error of the top label in 15 bins of equal width. "
+            "T: the temperature with the lowest log-loss on validation data. Limit if calibrated: the ECE that 97.5 % of "
+            "perfectly calibrated models with the probabilities at T stay below on as many samples; if the ECE at T is below "
+            "this limit, there is no evidence of miscalibration."
         ),
     ),
     "calibrators": (
         "After each calibrator",
         (
-            "All calibrators are fitted on validation data: T by its log-loss, T by its ECE on .01 … 10, histogram binning "
-            "with 15 equal bins, focal temperature scaling by log-loss. Optimal: at the T that minimises the ECE of the test "
-            "data themselves. It uses test labels, so no T chosen without them can do better."
+            "All calibrators are fitted on validation data. T: the temperature with the lowest log-loss. T by ECE: the "
+            "temperature in .01 … 10 with the lowest ECE. After binning: histogram binning with 15 bins of equal width. Focal "
+            "T: focal temperature scaling by log-loss. Optimal T: the temperature with the lowest ECE on the test data "
+            "themselves; no temperature that is chosen without test labels can do better."
         ),
     ),
     "errors": (
         "Other calibration errors",
-        "AdaECE: over 15 bins of equal mass. Classwise ECE: averaged over all classes.",
+        "AdaECE: the calibration error in 15 bins of equal mass. Classwise ECE: the average over all classes.",
     ),
 }
 PAPER_NOTE = (
-    "The paper's figure / ours. Papers contradict each other on the same cell, so expect orderings and signs to agree, but "
-    "not the figures."
+    "Each cell shows the paper's figure / our figure. Papers contradict each other on some figures, so expect the order of "
+    "the objectives and the signs of differences to agree, but not the figures themselves."
 )
 
 
@@ -70,7 +71,7 @@ def table_of(lines: Sequence[Summary], measures: Sequence[str], *, title: str, n
     """
     rows = " or ".join(f"{count:,}" for count in sorted({line.rows for line in lines}))
     several = any(line.seeds > 1 for line in lines)
-    seeds = "Mean ± standard deviation over seeds" if several else "Of one seed"
+    seeds = "Mean ± standard deviation over seeds" if several else "Results for one seed"
     body = [[label, *(_mean(line, name) for name in measures)] for label, line in _named(lines)]
     header = ["objective", *(MEASURES[name].heading for name in measures)]
     return Table(title, header, body, note.format(rows=rows, seeds=seeds))
@@ -124,7 +125,7 @@ def one_gamma_table(study: Study, measured: Sequence[Measured]) -> list[Table]:
         temperature = geometric_mean([one.temperature for _, made in fitted[gamma] for one in made])
         shown = MEASURES["ece_mass"].shown(float(np.mean(found)), deviation(found))
         cells.append([f"{setting} · {objective}", f"{gamma:g}", f"{temperature:.2f}", shown])
-    note = "γ has the lowest mean AdaECE of the validation data over seeds, as in the paper; each seed has its own T."
+    note = "As in the paper, γ has the lowest mean AdaECE over seeds on validation data; each seed has its own T."
     header = ["objective", "γ", "T by AdaECE", "AdaECE at focal T %"]
     return [Table("Focal temperature scaling with one γ for all seeds", header, cells, note)]
 
@@ -144,18 +145,24 @@ def in_short(lines: Sequence[Summary]) -> list[str]:
         where = f" on {setting}" if setting != lines[0].setting or len(mine) < len(lines) else ""
         said += [
             (
-                f"What is wrong{where}: {worst.objective} is {side}, ECE {100 * worst.mean['ece']:.1f}{spread} %, best "
-                f"temperature {worst.mean['temperature']:.2f} (1 needs no correction)."
+                f"What is wrong{where}: {worst.objective} is {side}. Its ECE is {100 * worst.mean['ece']:.1f}{spread} %, and its "
+                f"best temperature is {worst.mean['temperature']:.2f}, where 1 would mean no correction."
             ),
             (
-                f"How sure: {worst.seeds} seed{'s' * (worst.seeds > 1)} of {worst.rows:,} test rows; at its temperature the ECE is "
-                f"{100 * after:.1f} %, {'below' if after <= limit else 'above'} the {100 * limit:.1f} % that calibrated models stay below."
-                + ("" if worst.seeds > 1 else " One seed cannot show differences between objectives.")
+                f"How certain this is: these are the results for {worst.seeds} seed{'s' * (worst.seeds > 1)} of {worst.rows:,} test "
+                f"rows. At the best temperature, the ECE is {100 * after:.1f} %, {'below' if after <= limit else 'above'} the "
+                f"{100 * limit:.1f} % that 97.5 % of calibrated models stay below."
+                + ("" if worst.seeds > 1 else " A single seed cannot show differences between objectives.")
             ),
             (
-                f"What to do: calibrate after training, whatever the objective; then {best.objective} has the lowest log-loss "
-                f"({best.mean['nll_at_t']:.3f}{f'; {others} more within its spread over seeds' if others > 0 else ''}). "
-                "The table shows all of them."
+                f"What to do: calibrate after training, whichever objective you use. After calibration, {best.objective} has the "
+                f"lowest log-loss ({best.mean['nll_at_t']:.3f}"
+                + (
+                    f"; {others} other{'s are' if others > 1 else ' is'} within its standard deviation over seeds"
+                    if others > 0
+                    else ""
+                )
+                + "). The table shows all objectives."
             ),
         ]
     return said
@@ -167,11 +174,11 @@ def verdict_sentences(verdicts: Sequence[Verdict]) -> list[str]:
     for verdict in verdicts:
         if verdict.seen is None:
             continue
-        sure = "no test, which needs two seeds with unequal differences"
+        sure = "not tested, because a test needs at least two seeds with unequal differences"
         if verdict.p is not None:
-            sure = f"paired t-test over {verdict.seeds} seeds, first against last: {shown_p(verdict.p)}"
+            sure = f"first against last, paired t-test over {verdict.seeds} seeds: {shown_p(verdict.p)}"
         if verdict.p_unpaired is not None:
-            sure += f", unpaired (two samples, equal variance): {shown_p(verdict.p_unpaired)}"
+            sure += f", unpaired t-test with equal variances: {shown_p(verdict.p_unpaired)}"
         claim, measure = verdict.claim, MEASURES[verdict.claim.measure]
         pairs = zip(claim.falls, verdict.values, strict=True)
         values = ", ".join(f"{objective} {measure.shown(value)}" for objective, value in pairs)
@@ -208,13 +215,13 @@ def write_page(
     models = [
         Model(name, m.before, m.after("at_t"), "TemperatureScaling") for name, m in zip(names, first, strict=True)
     ]
-    claims = [Claims("What the papers claim, and what shows here", sentences)] if sentences else []
+    claims = [Claims("What the papers claim, and what these runs show", sentences)] if sentences else []
     uses = ", ".join(f"{purpose} ({n}×)" for purpose, n in reduce(or_, (m.validation_uses for m in measured)).items())
     made = Claims(
-        "How it was made",
+        "How these figures were obtained",
         [
-            f"Validation data were used to {uses} in a training.",
-            f"Models and their comparison below are those of seed {study.seeds[0]}.",
+            f"In each training run, validation data were used to {uses}.",
+            f"The models that are described and compared below are those of seed {study.seeds[0]}.",
         ],
     )
     blocks: list[Block] = [Claims("In short", in_short(summarise(measured))), *shown, *claims, made]
