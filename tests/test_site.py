@@ -44,7 +44,7 @@ const look = (at, width) => {
 
 @pytest.fixture(scope="module")
 def hooks() -> Any:
-    pytest.importorskip("mkdocs")
+    pytest.importorskip("mkdocs", reason="optional package 'mkdocs' is not installed")
     spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs" / "hooks.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -71,7 +71,7 @@ def test_code_links_and_other_words_stay_as_they_are(hooks: Any) -> None:
 
 @pytest.mark.slow
 def test_no_page_of_the_site_is_wider_than_its_screen_or_lacks_a_picture(tmp_path: Path) -> None:
-    pytest.importorskip("mkdocs")
+    pytest.importorskip("mkdocs", reason="optional package 'mkdocs' is not installed")
     if CHROMIUM is None:
         pytest.skip("no Chromium")
     site = tmp_path / "site"

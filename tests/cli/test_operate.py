@@ -157,7 +157,8 @@ def test_the_action_installs_its_own_checkout() -> None:
     ("arguments", "code", "printed"),
     [
         ("--max ece=.9\n--min accuracy=.999\n--split test\n", 1, "| accuracy ≥ 0.999 | fail |"),
-        ("--max ece=.9 --split 'test", 1, ""),  # an open quote: nothing is checked with a limit left out
+        ("--min accuracy=.6 --split test", 3, "**not enough evidence** (exit code 3): the rows show neither"),
+        ("--max ece=.9 --split 'test", 2, ""),  # an open quote: nothing is checked with a limit left out
         ("$(touch made) `touch made` ; touch made", 2, ""),
     ],
 )
@@ -171,5 +172,5 @@ def test_the_action_runs_its_own_script(arguments: str, code: int, printed: str,
     environment = {**os.environ, **told, "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == code, done.stderr
-    assert (printed in summary.read_text()) if printed else not summary.exists()
+    assert (printed in summary.read_text(encoding="utf-8")) if printed else not summary.exists()
     assert list(home.glob("made")) == []
