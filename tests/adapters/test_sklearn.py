@@ -67,15 +67,6 @@ def test_an_overconfident_classifier_becomes_honest_and_keeps_its_decisions(data
     np.testing.assert_array_equal(calibrated.predict(X_test), plain.predict(X_test))
 
 
-def test_named_labels_weights_and_a_margin_classifier() -> None:
-    X, y = datasets.make_classification(300, n_classes=3, n_informative=6, random_state=1)
-    names = np.array(["ant", "bee", "cat"])[y]
-    model = adapter.CalibratedClassifier(svm.LinearSVC(), "temperature", cv=3).fit(X, names, sample_weight=np.ones(300))
-    assert set(model.predict(X)) <= set(names)
-    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1)
-    np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), model.predict_proba(X))
-
-
 def test_prefit_and_logits_learn_the_temperature_of_the_library() -> None:
     X, X_val, y, y_val = split("digits")
     fitted = linear_model.LogisticRegression(C=100, max_iter=200).fit(X, y)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.conftest import late, needs
+from tests.draws import drawn
 from torch import multiprocessing
 
 from calibrant import Predictions, metrics
@@ -18,9 +19,8 @@ torchmetrics, adapter = late("torchmetrics"), late("calibrant.adapters.torchmetr
 pytestmark = needs("torchmetrics")
 
 
-def rows(n: int = 200, *, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    return 3 * torch.randn(n, 5, generator=generator), torch.randint(5, (n,), generator=generator)
+def rows() -> tuple[torch.Tensor, torch.Tensor]:
+    return drawn(200, 5, dtype=torch.float32)
 
 
 MEMBERS = [one for one in map(vars(metrics).get, metrics.__all__) if isinstance(one, type)]

@@ -148,12 +148,6 @@ def test_several_labels(run: Run, home: Path) -> None:
         np.testing.assert_allclose(read(f"o{suffix}", multilabel=True).logits, expected, rtol=1e-6)
 
 
-def test_rows_need_no_labels(run: Run, home: Path) -> None:
-    Path("s.csv").write_text("p_cat,p_dog,p_eel,label\n.7,.2,.1,who knows\n.7,.2,.1,\n")
-    run("apply c.safetensors s.csv -o o.csv")
-    assert Path("o.csv").read_text().startswith("p_cat,p_dog,p_eel,label,calibrated_p_cat")
-
-
 def test_what_cannot_be_written_is_refused(run: Run, home: Path) -> None:
     Path("s.csv").write_text(TABLES["commas"])
     for line, said in (

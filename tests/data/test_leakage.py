@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.draws import drawn
 from torch import Tensor
 
 from calibrant import Predictions
@@ -11,10 +12,7 @@ from calibrant.errors import LeakError
 
 
 def rows(count: int, *, seed: int, classes: int = 5) -> tuple[Tensor, Tensor]:
-    """Return logits and labels drawn from them."""
-    generator = torch.Generator().manual_seed(seed)
-    z = 3 * torch.randn(count, classes, generator=generator)
-    return z, torch.softmax(z, dim=1).multinomial(1, generator=generator)[:, 0]
+    return drawn(count, classes, seed=seed, sharp=1, dtype=torch.float32)
 
 
 FORMS = {
@@ -56,14 +54,14 @@ def test_a_few_texts_that_occur_twice_are_no_leak() -> None:
 def test_saturated_and_tied_outputs_that_coincide_are_no_leak() -> None:
     generator = torch.Generator().manual_seed(0)
 
-    def drawn(count: int) -> tuple[Tensor, Tensor]:
+    def partly_saturated(count: int) -> tuple[Tensor, Tensor]:
         logits = torch.randn(count, 4, generator=generator)
         common = 20 * torch.eye(4)[torch.randint(0, 4, (count,), generator=generator)]
         saturated = torch.rand(count, generator=generator) < 0.5
         return torch.where(saturated[:, None], common, logits), torch.randint(0, 4, (count,), generator=generator)
 
-    (z, y), votes = drawn(3000), torch.linspace(0.01, 0.99, 50).logit()
-    fitted = Identity().fit(*drawn(3000))
+    (z, y), votes = partly_saturated(3000), torch.linspace(0.01, 0.99, 50).logit()
+    fitted = Identity().fit(*partly_saturated(3000))
     assert torch.equal(Predictions.from_logits(z, y).calibrated_by(fitted).logits, z)
     assert torch.equal(Predictions.from_logits(z).calibrated_by(fitted).logits, z)
     for count in (40, 3000):  # a forest's votes: of few rows all outputs of the fit occur among new rows

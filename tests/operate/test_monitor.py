@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -18,12 +19,14 @@ from calibrant.operate import Monitor
 from calibrant.operate.monitor import Curves, since_change
 
 
-def three(rows: int, *, seed: int, sharp: float = 1.0, bias: float = 0.0, scale: float = 2.0) -> Predictions:
-    """Return predictions of three classes: ``sharp`` 1 and ``bias`` 0 are calibrated; a bias is for class 2."""
+def three(
+    rows: int, *, seed: int, sharp: float = 1.0, bias: float = 0.0, scale: float = 2.0, classes: int = 3
+) -> Predictions:
+    """Return predictions of three classes: ``sharp`` 1 and ``bias`` 0 are calibrated; a bias is for the last class."""
     rng = np.random.default_rng(seed)
-    true = rng.normal(size=(rows, 3)) * scale
-    labels = (true + np.array([0, 0, bias]) + rng.gumbel(size=true.shape)).argmax(1)
-    return Predictions.from_logits(true * sharp, labels)
+    true = rng.normal(size=(rows, classes)) * scale
+    shift = np.append(np.zeros(classes - 1), bias)
+    return Predictions.from_logits(true * sharp, (true + shift + rng.gumbel(size=true.shape)).argmax(1))
 
 
 @pytest.fixture(scope="module")
@@ -158,11 +161,7 @@ def test_a_state_is_what_it_was_after_saving(
         monitor.save(tmp_path / "state.json")
 
 
-def raw(rows: int, *, seed: int, sharp: float = 1.0) -> Predictions:
-    """Return predictions of eight classes before calibration; ``sharp`` 1 is calibrated."""
-    rng = np.random.default_rng(seed)
-    true = rng.normal(size=(rows, 8)) * 2
-    return Predictions.from_logits(true * sharp, (true + rng.gumbel(size=true.shape)).argmax(1))
+raw = partial(three, classes=8)  # before calibration
 
 
 @pytest.mark.parametrize("calibrator", [MatrixScaling(ridge=1e-3), IsotonicCalibration()], ids=["matrix", "isotonic"])

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tests.draws import drawn
 
 from calibrant import Predictions
 from calibrant.errors import InputError
@@ -16,9 +17,7 @@ COSTS = [[0, 1, 2], [3, 0, 1], [1, 1, 0]]
 
 def rows(count: int = 300, *, seed: int = 0) -> Predictions:
     """Return calibrated predictions of three classes."""
-    generator = torch.Generator().manual_seed(seed)
-    probs = torch.softmax(2 * torch.randn(count, 3, generator=generator, dtype=torch.float64), dim=1)
-    return Predictions.from_probs(probs, torch.multinomial(probs, 1, generator=generator)[:, 0])
+    return Predictions.from_logits(*drawn(count, 3, seed=seed, spread=2, sharp=1))
 
 
 USES: dict[str, Callable[[Predictions], object]] = {

@@ -1,15 +1,12 @@
-"""The report in a real browser: no console messages, tables that sort, nothing wider than a phone, colours that adapt."""
+"""The report in a real browser: no console messages, tables that sort, nothing wider than a screen."""
 
-import html
-import json
 import re
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.browser import CHROMIUM, PALE, QUIET, digest, framed
+from tests.browser import digest, faults_of, probed
+from tests.report.kinds import KINDS, write_page
 
 pytestmark = pytest.mark.slow
 PROBE = """
@@ -32,11 +29,6 @@ const touched = (svg, said) => {
 };
 const dotted = document.querySelector("figure:has(g > title)");
 probe.said = touched(dotted.querySelector("svg"), dotted.querySelector("output"));
-const free = [...document.querySelectorAll("body *")].filter((e) => !e.closest(".scroll, .skip, details, svg"));
-probe.wider = free.filter((e) => e.getBoundingClientRect().right > innerWidth + 1).map((e) => e.outerHTML.slice(0, 80));
-probe.page = document.documentElement.scrollWidth - innerWidth;
-const words = [...document.querySelectorAll("summary, .commands span")];
-probe.cut = words.filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.textContent);
 probe.paper = getComputedStyle(document.body).backgroundColor;
 probe.unnamed = [...document.querySelectorAll("figure")].filter((f) => !f.getAttribute("aria-label")).length;
 probe.figures = [...document.querySelectorAll(".pictures svg")].map((s) => s.getBoundingClientRect().width);
@@ -46,13 +38,10 @@ document.body.dataset.probe = JSON.stringify(probe);
 """
 
 
-Browse = Callable[..., tuple[dict[str, Any], str]]
-
-
 @pytest.fixture(scope="module")
-def pages(written: dict[str, tuple[str, list[Any]]]) -> dict[str, str]:
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The page of every kind of report."""
-    return {kind: text for kind, (text, _) in written.items()}
+    return {kind: write_page(kind, tmp_path_factory.mktemp(kind)).read_text() for kind in KINDS}
 
 
 @pytest.fixture(scope="module")
@@ -61,28 +50,17 @@ def page(pages: dict[str, str]) -> str:
     return pages["classes"]
 
 
-@pytest.fixture
-def browse(page: str, tmp_path: Path) -> Browse:
-    """Open the page and return what it says of itself, and the browser's log."""
-    if CHROMIUM is None:
-        pytest.skip("no Chromium")
-
-    def look(*flags: str, script: str = "") -> tuple[dict[str, Any], str]:
-        path = tmp_path / "r.html"
-        hashes = " ".join(digest(code) for code in (PROBE, script))
-        allowed = page.replace("script-src '", f"script-src {hashes} '", 1)
-        path.write_text(allowed.replace("</body>", f"<script>{PROBE}</script><script>{script}</script></body>"))
-        command = [CHROMIUM, *QUIET, f"--user-data-dir={tmp_path / 'profile'}", *flags, "--dump-dom", path.as_uri()]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-        found = re.search(r'data-probe="([^"]*)"', done.stdout)
-        assert found, done.stderr[-2000:]
-        return json.loads(html.unescape(found[1])), done.stderr
-
-    return look
+def browse(page: str, folder: Path, *, script: str = "") -> tuple[dict[str, Any], str]:
+    """Return what a page says of itself in a browser, and the browser's log."""
+    hashes = " ".join(digest(code) for code in (PROBE, script))
+    allowed = page.replace("script-src '", f"script-src {hashes} '", 1)
+    scripts = f"<script>{PROBE}</script><script>{script}</script>"
+    (folder / "r.html").write_text(allowed.replace("</body>", f"{scripts}</body>"))
+    return probed(folder / "r.html", folder / "profile")
 
 
-def test_a_page_on_a_desktop(browse: Browse) -> None:
-    probe, log = browse("--window-size=1200,900")
+def test_a_page_on_a_desktop(page: str, tmp_path: Path) -> None:
+    probe, log = browse(page, tmp_path)
     assert "CONSOLE" not in log, [line for line in log.splitlines() if "CONSOLE" in line]
     assert probe["down"] == sorted(probe["before"], reverse=True)
     assert probe["up"] == sorted(probe["before"])
@@ -93,21 +71,10 @@ def test_a_page_on_a_desktop(browse: Browse) -> None:
     assert probe["paper"] == "rgb(255, 255, 255)"
 
 
-def test_a_fault_would_be_seen(browse: Browse) -> None:
-    _, log = browse(script="console.error('seen'); fetch('https://example.org/')")
+def test_a_fault_would_be_seen(page: str, tmp_path: Path) -> None:
+    _, log = browse(page, tmp_path, script="console.error('seen'); fetch('https://example.org/')")
     assert "seen" in log
     assert "violates" in log, "the page's own policy stops it from asking the network"
-
-
-WIDTHS = (360, 390, 480, 600, 768, 900, 1024, 1280, 1440, 1920)
-WIDER = """
-const look = (at, own, width) => {
-  const free = [...at.querySelectorAll("body *")].filter((e) => !e.closest(".scroll, .skip, svg"));
-  const wider = free.filter((e) => e.getBoundingClientRect().right > width + 1).map((e) => e.outerHTML.slice(0, 80));
-  const out = [...at.querySelectorAll("svg")].filter((s) => s.getBoundingClientRect().width > width);
-  return at.documentElement.scrollWidth > width || wider.length + out.length ? [wider.slice(0, 3), out.length] : [];
-};
-"""
 
 
 def test_a_page_is_small_and_asks_for_nothing(pages: dict[str, str]) -> None:
@@ -121,16 +88,5 @@ def test_a_page_is_small_and_asks_for_nothing(pages: dict[str, str]) -> None:
 
 def test_no_page_is_wider_than_its_screen(pages: dict[str, str], tmp_path: Path) -> None:
     for name, text in pages.items():
-        found = framed({name: text}, WIDER, WIDTHS, tmp_path)
-        assert {place: seen for place, seen in found.items() if seen} == {}
-
-
-@pytest.mark.parametrize("flags", [[], ["--blink-settings=preferredColorScheme=0"]], ids=["light", "dark"])
-def test_text_and_marks_of_every_page_stand_out(flags: list[str], pages: dict[str, str], tmp_path: Path) -> None:
-    for place, (pale, text, marks) in framed(pages, PALE, [1280], tmp_path, *flags).items():
-        assert pale == [], place
-        assert text > 20
-        assert marks >= 4
-    faulty = pages["event"].replace("--ink: #1b1f24", "--ink: #a3adb8").replace("--ink: #e6eaee", "--ink: #45515e")
-    ((pale, _, _),) = framed({"pale": faulty}, PALE, [1280], tmp_path, *flags).values()
-    assert pale, "a page that is too pale is found"
+        (tmp_path / f"{name}.html").write_text(text)
+    assert faults_of(tmp_path, [f"{name}.html" for name in pages], tmp_path / "profile") == {}

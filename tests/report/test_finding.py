@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.draws import drawn
 
 from calibrant import MultiLabel, Predictions
 from calibrant.calibrators import MultiLabelCalibrator, TemperatureScaling
@@ -19,14 +20,8 @@ from calibrant.report.model import Model, Picture
 from calibrant.report.sections import classes_section
 
 
-def random_predictions(*, rows: int = 500, classes: int = 4, seed: int = 0) -> Predictions:
-    generator = torch.Generator().manual_seed(seed)
-    z = torch.randn(rows, classes, generator=generator, dtype=torch.float64) * 2
-    return Predictions.from_logits(z, torch.multinomial(z.softmax(1), 1, generator=generator)[:, 0])
-
-
 def test_panels_show_the_worst_after_calibration() -> None:
-    data = random_predictions()
+    data = Predictions.from_logits(*drawn(500))
     found = diagnose(Model("m", data, Predictions.from_logits(data.logits * 2, data.labels)), draws=0)
     shown = [block.caption for block in classes_section(found, panels=6).blocks if isinstance(block, Picture)]
     assert shown == [f"{part.name}: ECE {100 * part.error_after:.2f} %" for part in found.classes]
@@ -37,9 +32,7 @@ def test_panels_show_the_worst_after_calibration() -> None:
 @cache
 def scaled(factor: float, *, seed: int, rows: int = 3000) -> Predictions:
     """Return predictions ``factor`` times as sharp as the truth."""
-    generator = torch.Generator().manual_seed(seed)
-    true = torch.randn(rows, 3, generator=generator) * 1.5
-    return Predictions.from_logits(true * factor, torch.multinomial(true.softmax(1), 1, generator=generator)[:, 0])
+    return Predictions.from_logits(*drawn(rows, 3, seed=seed, spread=1.5 * factor, sharp=factor))
 
 
 @cache

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.draws import drawn
 
 from calibrant import Predictions
 from calibrant.calibrators import TemperatureScaling
@@ -23,11 +24,9 @@ from calibrant.report.model import Table
 VOID = {"meta", "link", "br", "wbr", "path", "use", "rect"}
 
 
-def over_confident(*, rows: int = 600, classes: int = 3, seed: int = 0, groups: bool = False) -> Predictions:
-    generator = torch.Generator().manual_seed(seed)
-    true = torch.randn(rows, classes, generator=generator)
-    labels = torch.multinomial(true.softmax(1), 1, generator=generator)[:, 0]
-    return Predictions.from_logits(3 * true, labels, groups=np.arange(rows) // 50 if groups else None)
+def over_confident(*, seed: int = 0, groups: bool = False) -> Predictions:
+    logits, labels = drawn(600, 3, seed=seed, sharp=3)
+    return Predictions.from_logits(logits, labels, groups=np.arange(600) // 50 if groups else None)
 
 
 def a_model(*, name: str = "net", groups: bool = False) -> Model:

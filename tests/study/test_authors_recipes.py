@@ -4,7 +4,6 @@ import json
 import math
 import re
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -37,34 +36,6 @@ def test_first_weights_are_normal_with_the_authors_variance(name: str, options: 
         assert abs(float(conv.weight.detach().std()) - expected) < 5 * error
 
 
-SST = (
-    {"classes": 3, "glove": "glove.840B.300d.txt"},
-    {"type": "TreeLSTM", "embedding": 300, "hidden": 150, "output_gate": False, "dropout": 0.5},
-    {},
-    {"reduction": "sum", "loss_factor": 1 / 25, "clip": None, "drop_last": True, "optimizer": "adagrad", "lr": 0.05,
-     "weight_decay": 1e-4, "epochs": 25, "select": "accuracy"},
-)  # fmt: skip
-BRIER = {"reduction": "mean", "clip": 2.0, "lr": 0.1}  # all others are sums
-PER_CLASS = {"validation": 10_000, "split": "per-class"}
-
-
-# Of data, network, loss and training: what differs from what is usual.
-@pytest.mark.parametrize(("name", "setting", "objective", "parts"), [
-    ("mukhoti-table1", "CIFAR-10 Wide-ResNet-26-10", "Brier", ({}, {}, {}, BRIER | {"epochs": 550})),
-    ("mukhoti-table1", "SST Tree-LSTM", "Cross-entropy", SST),
-    ("mukhoti-table1", "Tiny-ImageNet ResNet-50", "Cross-entropy", (PER_CLASS, {"init": "normal"}, {}, {"reduction": "sum"})),
-    ("mukhoti-table1", "CIFAR-10 ResNet-50", "MMCE 2", ({}, {}, {"strength": 2.0}, {"reduction": "sum", "clip": 2.0})),
-    ("sst", "sst", "FLSD-53", ({}, {}, {"thresholds": [0.19]}, {})),
-    ("adafocal-table", "20 Newsgroups CNN", "AdaFocal", ({}, {}, {}, {"optimizer": "adam", "epochs": 50, "select": "accuracy"})),
-])  # fmt: skip
-def test_recipes_have_what_the_authors_code_has(
-    name: str, setting: str, objective: str, parts: tuple[Any, ...]
-) -> None:
-    recipe = cell(name, setting, objective).recipe
-    for found, expected in zip((recipe.data, recipe.model, recipe.loss, vars(recipe.training)), parts, strict=True):
-        assert expected.items() <= {key: found.get(key) for key in expected}.items()
-
-
 def test_vectors_of_words_descend_plainly_and_validation_images_are_fifty_a_class() -> None:
     plan = cell("sst", "sst", "Cross-entropy").recipe.training
     network = models.TreeLSTM(3, 10, 4, 3, output_gate=False)
@@ -85,8 +56,6 @@ def test_vectors_of_words_descend_plainly_and_validation_images_are_fifty_a_clas
 # rate, batch, decay, clipping and coefficients of their scripts: torrvision/focal_calibration, 3mcloud/adafocal,
 # slavikkom/focal_temperature_scaling and dengbaowang/Rethinking-Calibration-of-Deep-Neural-Networks, run once.
 LOOPS = json.loads((Path(__file__).parents[1] / "fixtures" / "authors.json").read_text(encoding="utf-8"))
-OURS = {"digits", "digits-all", "interpolation", "vit", "weight-decay"}
-WITHOUT_CODE = {"sst", "wang-20news", "report-figure1"}  # no code was at hand, or a loop over trees
 
 
 @pytest.mark.slow
@@ -111,8 +80,3 @@ def test_presets_train_as_the_authors_loops_do(preset: str) -> None:
     assert int(row[0]) == len(entries)
     # another processor rounds sums of float32 otherwise: by a tenth of this figure where both were seen
     assert worst <= 1.25 * float(row[1]) <= 12.5 * max(worst, 1e-6)
-
-
-def test_presets_without_the_authors_loop_are_known() -> None:
-    names = {path.name.removesuffix(".toml") for path in files("calibrant.study").joinpath("presets").iterdir()}
-    assert names - {entry["preset"] for entry in LOOPS} == OURS | WITHOUT_CODE

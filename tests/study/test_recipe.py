@@ -71,17 +71,6 @@ def test_objectives_are_taken_from_the_table_of_the_papers(tmp_path: Path) -> No
         load_study(write(tmp_path, text.replace("Focal 3", "Focl 3")))
 
 
-def test_trainings_at_cpu_scale_are_shared_between_the_papers() -> None:
-    """One study runs what five others show; a drift of one recipe would cost minutes a training."""
-    shared = {cell.recipe.fingerprint for cell in load_study("cifar10").cells()}
-    alone = []
-    for name in ("mukhoti-table1", "komisarenko-table1", "wang-table1", "adafocal-table", "report-figure1"):
-        cells = [cell for cell in load_study(name).cells() if cell.recipe.data["name"] == "cifar10"]
-        assert cells
-        alone += [f"{name} {cell.objective}" for cell in cells if cell.recipe.fingerprint not in shared]
-    assert alone == ["report-figure1 Entropy .1"]
-
-
 PRINTED = """
 [[printed]]
 source = "Table 9"

@@ -12,6 +12,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import MagicMock, Mock
 
 import pytest
 import torch
@@ -112,13 +113,9 @@ def test_an_interrupted_save_does_not_count_as_finished(
 ) -> None:
     store = Store(tmp_path / "runs")
 
-    def full(*args: object) -> None:
-        raise FileFormatError("expected a writable place, got 'No space left on device'; choose another output")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("calibrant.study.store.write_arrays", full)
-        with pytest.raises(FileFormatError, match="No space left"):
-            run(study, store)
+    with monkeypatch.context() as patch, pytest.raises(FileFormatError, match="No space left"):
+        patch.setattr("calibrant.study.store.write_arrays", Mock(side_effect=FileFormatError("No space left")))
+        run(study, store)
     cell = next(study.cells())
     assert not store.finished(cell.recipe)
     with pytest.raises(FileFormatError, match="expected a finished run"):
@@ -128,26 +125,12 @@ def test_an_interrupted_save_does_not_count_as_finished(
     assert [entry["epoch"] for entry in store.load(cell.recipe).trajectory] == [1, 2]
 
 
-class Dead:
-    """A pool whose processes die at once."""
-
-    def __init__(self, workers: int, **_: object) -> None: ...
-
-    def __enter__(self) -> "Dead":
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def submit(self, *_: object) -> None:
-        raise module.BrokenProcessPool("died")
-
-    def shutdown(self, **_: object) -> None: ...
-
-
 def test_processes_that_die_again_and_again_end_the_study(
     study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "ProcessPoolExecutor", Dead)
+    pool = MagicMock()
+    pool.return_value.__enter__.return_value.submit.side_effect = module.BrokenProcessPool("died")
+    monkeypatch.setattr(module, "ProcessPoolExecutor", pool)
     with pytest.raises(FitError, match="expected 2 training runs at a time to finish, got 3 deaths of their processes"):
         list(run_study(study, Store(tmp_path / "runs"), workers=2, accelerator="cpu"))
 
@@ -254,9 +237,6 @@ def test_ray_gives_what_one_process_gives_though_a_worker_is_killed(tmp_path: Pa
             assert torch.equal(found.test.logits, logits)
             assert [entry["epoch"] for entry in found.trajectory] == [1, 2, 3]
         assert list(run_study_on_ray(study, cluster, accelerator="cpu")) == []
-        broken = load_study(write(tmp_path, ONCE.replace('"FocalLoss", gamma = 3.0', '"NoLoss"')))
-        with pytest.raises(InputError, match="expected type to be one of"):
-            list(run_study_on_ray(broken, cluster, accelerator="cpu"))
     finally:
         ray.shutdown()
 

@@ -10,7 +10,7 @@ import torch
 from calibrant.study.draw import figure_of
 from calibrant.study.panels import Arrows, Plot
 from calibrant.study.theory import FIGURES
-from calibrant.theory import focal_logit, temperature_bounds
+from calibrant.theory import temperature_bounds
 
 FITS = {"binary-fit", "three-classes", "four-classes"}  # some seconds each
 
@@ -59,13 +59,6 @@ def test_the_bounds_are_in_order() -> None:
     assert numbers.facts["measured_low_gamma_4"] == pytest.approx(0.2033, abs=1e-4)
 
 
-@pytest.mark.slow
-def test_the_logit_panel_is_the_map() -> None:
-    curve = numbers_of("binary-fit").panels[1].lines[3]
-    assert curve.label == "focal map, γ = 3"
-    assert torch.equal(curve.y, focal_logit(curve.x, 3.0))
-
-
 def test_isolines_enclose_their_share_around_the_true_distribution() -> None:
     numbers, found = numbers_of("isolines"), []
     for panel in numbers.panels:
@@ -74,11 +67,3 @@ def test_isolines_enclose_their_share_around_the_true_distribution() -> None:
             assert float((panel.values <= level).double().mean()) == pytest.approx(percentile / 100, abs=1e-3)
     assert numbers.facts["largest_distance_of_a_minimum_on_the_grid"] == pytest.approx(max(found))
     assert max(found) < 2 / 72
-
-
-def test_the_difference_vanishes_where_both_maps_stand_still() -> None:
-    for panel in numbers_of("difference").panels:
-        top = panel.rows.amax(dim=1)
-        assert int((top == 1).sum()) == 3
-        assert panel.values[top == 1].abs().max() < 1e-12
-        assert abs(panel.values[top.argmin()]) < 1e-12
