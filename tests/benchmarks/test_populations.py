@@ -12,10 +12,6 @@ from tests.quick import few_candidates
 command, promises, registry = (late(f"benchmarks.populations.{name}") for name in ("__main__", "promises", "registry"))
 
 
-def test_populations_have_names_of_their_own() -> None:
-    assert len({source.name for source in registry.POPULATIONS}) == len(registry.POPULATIONS) >= 40
-
-
 @pytest.mark.slow
 def test_a_large_sample_has_the_exact_figures() -> None:
     for source in registry.POPULATIONS:
