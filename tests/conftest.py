@@ -7,6 +7,7 @@ import json
 import os
 import re
 import tomllib
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -67,42 +68,21 @@ def vectors() -> dict[str, dict[str, Any]]:
     return {entry["name"]: entry for entry in entries}
 
 
-class SkipPolicy:
-    """Fails a session that skipped a test for a reason ``skips.toml`` does not list."""
+ALLOWED_SKIPS = [
+    (re.compile(entry["reason"]), entry.get("tests", ""))
+    for entry in tomllib.loads((TESTS / "skips.toml").read_text())["skip"]
+]
 
-    def __init__(self, file: Path) -> None:
-        entries = tomllib.loads(file.read_text())["skip"]
-        self.allowed = [(re.compile(entry["reason"]), entry.get("tests", "")) for entry in entries]
-        self.refused: list[str] = []
 
-    def allows(self, node: str, reason: str) -> bool:
-        """Say whether test ``node`` may skip for ``reason``."""
-        return any(pattern.search(reason) and node.startswith(where) for pattern, where in self.allowed)
-
-    def see(self, report: pytest.TestReport | pytest.CollectReport) -> None:
-        """Note the skip that ``report`` tells of, if it does; expected failures are not skips."""
-        if not report.skipped or hasattr(report, "wasxfail") or not isinstance(report.longrepr, tuple):
-            return
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fail a test that skips for a reason that ``skips.toml`` does not list; expected failures are no skips."""
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail") and isinstance(report.longrepr, tuple):
         reason = report.longrepr[2].removeprefix("Skipped: ")
-        if not self.allows(report.nodeid, reason):
-            self.refused.append(f"{report.nodeid}: {reason}")
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.see(report)
-
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        self.see(report)
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        if self.refused and exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        if self.refused:
-            terminalreporter.section("skips that tests/skips.toml does not allow", red=True)
-            for line in self.refused:
-                terminalreporter.line(line)
+        if not any(pattern.search(reason) and report.nodeid.startswith(where) for pattern, where in ALLOWED_SKIPS):
+            report.outcome, report.longrepr = "failed", f"tests/skips.toml does not allow to skip for {reason!r}"
+    return report
 
 
 def pytest_collection() -> None:
@@ -112,7 +92,3 @@ def pytest_collection() -> None:
 def pytest_collection_finish() -> None:
     gc.freeze()  # … so that no search for garbage goes through it again, the last ones when the process ends included
     gc.enable()
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(SkipPolicy(TESTS / "skips.toml"), "skip-policy")

@@ -207,27 +207,6 @@ def test_the_concepts_have_the_pictures_that_their_script_draws(tmp_path: Path) 
     assert concepts.draw("notions", tmp_path).read_bytes() == first
 
 
-def test_blocks_are_found_with_their_line_and_their_reason() -> None:
-    text = """Text
-
-```python
-a = 1
-```
-- item
-    ```bash
-    calibrant x
-    ```
-<!-- notest: a reason given -->
-```python
-b
-```
-"""
-    first, second, third = blocks_of(text)
-    assert first == Block("python", "a = 1\n", 3)
-    assert second == Block("bash", "calibrant x\n", 7)
-    assert third == Block("python", "b\n", 11, "a reason given")
-
-
 def test_a_wrong_output_on_a_page_is_found() -> None:
     with pytest.raises(AssertionError, match="Expected"):
         run_python(Block("python", ">>> 1 + 1\n3\n", 0), "page", {})

@@ -1,7 +1,6 @@
 """The functions of ``calibrant.functional`` against the classes that compute the same, and against formulas written out."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,29 +9,25 @@ from tests.draws import drawn
 from torch import Tensor
 
 from calibrant import Predictions, functional, losses, metrics
-from calibrant.binning import EqualWidth
 from calibrant.calibrators import FocalCalibration, TemperatureScaling
 from calibrant.errors import InputError
 
-LOSSES: dict[str, tuple[Callable[..., losses.Loss], list[dict[str, Any]]]] = {
-    "focal_loss": (losses.FocalLoss, [{"gamma": 0.5}, {"gamma": 3.0, "detach_weight": True}]),
-    "inverse_focal_loss": (losses.InverseFocalLoss, [{"gamma": 2.0, "detach_weight": True}]),
-    "brier_loss": (losses.BrierLoss, [{}]),
-    "label_smoothing_loss": (losses.LabelSmoothingLoss, [{"smoothing": 0.2, "spread": "others"}]),
+# the class, the arguments that the function has by default, and others
+LOSSES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
+    "focal_loss": (losses.FocalLoss, {"gamma": 2.0}, {"gamma": 3.0, "detach_weight": True}),
+    "inverse_focal_loss": (losses.InverseFocalLoss, {"gamma": 1.0}, {"gamma": 2.0, "detach_weight": True}),
+    "brier_loss": (losses.BrierLoss, {}, {}),
+    "label_smoothing_loss": (losses.LabelSmoothingLoss, {"smoothing": 0.1}, {"smoothing": 0.2, "spread": "others"}),
 }
-METRICS: dict[str, metrics.Metric] = {
+METRICS = {name: getattr(metrics, name.upper())() for name in ("nll", "ece", "ace")} | {
     "accuracy": metrics.Accuracy(),
-    "nll": metrics.NLL(),
     "brier": metrics.Brier(),
-    "ece": metrics.ECE(EqualWidth(15)),
-    "ace": metrics.ACE(EqualWidth(15)),
 }
 
 
-def sample(*shape: int) -> tuple[Tensor, Tensor]:
-    """Return logits (N, K) and labels (N,), one in four of them 2, which some tests ignore."""
-    generator = torch.Generator().manual_seed(0)
-    return 2 * torch.randn(shape, generator=generator), torch.arange(shape[0]).remainder(4)
+def sample(rows: int) -> tuple[Tensor, Tensor]:
+    """Return logits (N, 4) and labels (N,), one in four of them 2, which some tests ignore."""
+    return 2 * torch.randn(rows, 4, generator=torch.Generator().manual_seed(0)), torch.arange(rows).remainder(4)
 
 
 def test_every_loss_and_metric_of_the_namespace_is_compared() -> None:
@@ -41,28 +36,21 @@ def test_every_loss_and_metric_of_the_namespace_is_compared() -> None:
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_loss_is_the_module(name: str) -> None:
-    (logits, labels), (make, cases) = sample(12, 4), LOSSES[name]
-    options = [{"reduction": "sum", "weight": torch.tensor([1.0, 0.0, 2.5, 0.3])}, {"ignore_index": 2}]
-    for own in cases:
-        for common in ({"reduction": "none"}, *options):
-            leaves = [logits.clone().requires_grad_() for _ in range(2)]
-            values = (
-                getattr(functional, name)(leaves[0], labels, **own, **common),
-                make(**own, **common)(leaves[1], labels),
-            )
-            assert torch.equal(*values)
-            assert torch.equal(*(torch.autograd.grad(v.sum(), z)[0] for v, z in zip(values, leaves, strict=True)))
-    assert functional.focal_loss(logits, labels) == losses.FocalLoss(2.0)(logits, labels)  # the functions' own defaults
-    assert functional.inverse_focal_loss(logits, labels) == losses.InverseFocalLoss(1.0)(logits, labels)
-    assert functional.label_smoothing_loss(logits, labels) == losses.LabelSmoothingLoss(0.1)(logits, labels)
+    (logits, labels), (make, defaults, others) = sample(12), LOSSES[name]
+    weighted = {"reduction": "sum", "weight": torch.tensor([1.0, 0.0, 2.5, 0.3])}
+    for given in ({}, {"reduction": "none"}, others, {**others, **weighted}, {**others, "ignore_index": 2}):
+        leaf = logits.clone().requires_grad_()
+        value, expected = getattr(functional, name)(leaf, labels, **given), make(**defaults | given)(leaf, labels)
+        assert torch.equal(value, expected)
+        assert torch.equal(*(torch.autograd.grad(one.sum(), leaf)[0] for one in (value, expected)))
 
 
 @pytest.mark.parametrize("name", METRICS)
 def test_a_metric_is_the_class(name: str) -> None:
-    logits, labels = sample(50, 4)
-    found = getattr(functional, name)(logits, labels)
-    assert (found.dtype, float(found)) == (torch.float64, METRICS[name](Predictions.from_logits(logits, labels)))
-    assert float(functional.ece(logits, labels, bins=3)) == metrics.ECE(3)(Predictions.from_logits(logits, labels))
+    logits, labels = sample(50)
+    data, found = Predictions.from_logits(logits, labels), getattr(functional, name)(logits, labels)
+    assert (found.dtype, float(found)) == (torch.float64, METRICS[name](data))
+    assert float(functional.ece(logits, labels, bins=3)) == metrics.ECE(3)(data)
 
 
 def test_scores_against_target_probabilities() -> None:
@@ -89,6 +77,6 @@ def test_temperature_scale_is_what_temperature_scaling_applies() -> None:
 
 @pytest.mark.parametrize("gamma", [-0.5, 0.0, 3.0])
 def test_the_focal_map_is_what_focal_calibration_applies(gamma: float) -> None:
-    logits, labels = sample(40, 4)
+    logits, labels = sample(40)
     found = functional.focal_calibration_map(logits, gamma)
     assert torch.allclose(found.exp(), FocalCalibration(gamma).fit(logits, labels)(logits).softmax(dim=1), atol=1e-6)

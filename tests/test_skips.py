@@ -1,4 +1,4 @@
-"""A skip that skips.toml does not allow fails the session."""
+"""A skip that skips.toml does not allow is a failure."""
 
 import shutil
 import subprocess

@@ -176,7 +176,8 @@ def test_the_first_line_says_which_model_is_better(fitted: Path, arrays: dict[st
 
 
 def test_two_models_are_matched_by_a_column_or_in_order(table: Path, run: Run) -> None:
-    polars = pytest.importorskip("polars")
+    import polars
+
     frame = polars.read_csv(io.StringIO(TABLE), schema_overrides={"id": polars.String})
     other = frame.with_columns(cat=0.5, dog=0.3, fox=0.2)
     other.write_csv("b.csv")
