@@ -47,10 +47,7 @@ HEAVY = {
 
 MAX_ARGUMENTS = 8  # without self and cls
 # Public signatures that are longer, each argument of them in use; a new one groups its arguments in a dataclass.
-LONG_SIGNATURES = {
-    ("losses/adafocal.py", "__init__"),
-    ("data/io.py", "read"),
-}
+LONG_SIGNATURES = {("losses/adafocal.py", "__init__"), ("data/io.py", "read")}
 
 
 def parts_of(path: Path) -> tuple[str, ...]:

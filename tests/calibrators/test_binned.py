@@ -11,12 +11,7 @@ from torch import Tensor
 
 from calibrant import Predictions
 from calibrant.binning import EqualMass, EqualWidth
-from calibrant.calibrators import (
-    CentredIsotonic,
-    HistogramBinning,
-    IsotonicCalibration,
-    VennAbers,
-)
+from calibrant.calibrators import CentredIsotonic, HistogramBinning, IsotonicCalibration, VennAbers
 from calibrant.errors import InputError, UsageWarning
 from calibrant.metrics import ECE, Accuracy
 

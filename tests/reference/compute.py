@@ -29,16 +29,7 @@ from tests import makers
 from torch import Tensor
 
 import calibrant
-from calibrant import (
-    Predictions,
-    calibrators,
-    evaluate,
-    losses,
-    metrics,
-    scores,
-    statistics,
-    theory,
-)
+from calibrant import Predictions, calibrators, evaluate, losses, metrics, scores, statistics, theory
 from calibrant.binning import EqualMass, EqualWidth
 from calibrant.errors import CalibrantError
 from calibrant.operate import Monitor, abstain, check, estimate, thresholds
@@ -279,10 +270,7 @@ def metric_entries() -> Iterator[Entry]:
             if label in WITH_LIMIT:
                 yield f"nulls/{name}/{label}", lambda m=metric, r=rows: expected(m, r)
     labels = population("labels")
-    yield (
-        "labels",
-        lambda: {"panel": evaluate.multilabel_panel(labels), "table": evaluate.label_table(labels)},
-    )
+    yield ("labels", lambda: {"panel": evaluate.multilabel_panel(labels), "table": evaluate.label_table(labels)})
     data, far = example("cifar10", "test", 500), population("weights").logits
     ood = Predictions.from_logits(torch.cat([far, far, far], dim=1)[:, :10] / 3)
     yield "metrics/ood_auroc", lambda: metrics.ood_auroc(data, ood)

@@ -29,12 +29,7 @@ from calibrant.metrics import (
     SmoothECE,
     TopLabelECE,
 )
-from calibrant.statistics import (
-    bootstrap,
-    consistency_bars,
-    interval,
-    null_band,
-)
+from calibrant.statistics import bootstrap, consistency_bars, interval, null_band
 from calibrant.statistics.binned import calibrated_table, error_interval, unfold
 from calibrant.statistics.design import Clusters
 from calibrant.statistics.interval import redraw

@@ -8,13 +8,7 @@ from tests.theory.scores_for_tests import IN_RANGE, InverseScore, OwnFocalScore,
 
 from calibrant.errors import InputError, RangeError
 from calibrant.scores import FocalScore, InverseFocalScore, TrueClassScore
-from calibrant.theory import (
-    calibration_map,
-    focal_map,
-    inverse_calibration_map,
-    minimiser,
-    proper_part,
-)
+from calibrant.theory import calibration_map, focal_map, inverse_calibration_map, minimiser, proper_part
 
 
 def random_log_probs(rows: int = 20, classes: int = 5, scale: float = 3.0) -> torch.Tensor:
