@@ -10,7 +10,7 @@ from calibrant.errors import CalibrantError, InputError
 from calibrant.losses import FocalLoss
 from calibrant.study import Recipe, Store, Training, build, load_study
 from calibrant.study.build import check_study, make_loss, make_model
-from calibrant.study.load import SCALES, StudyFile, presets
+from calibrant.study.load import SCALES, presets, read_tables
 from calibrant.study.run import run_study
 
 RECIPE = Recipe({"name": "digits"}, {"type": "MLP"}, {"type": "FocalLoss", "gamma": 3.0}, Training(1, 32))
@@ -148,7 +148,7 @@ def test_everything_of_every_preset_can_be_built(name: str, built: set[str], mon
         built.add(key)
 
     monkeypatch.setattr(build, "_check_network", once)
-    for scale in StudyFile.read(name).scales or SCALES:
+    for scale in read_tables(name)[1] or SCALES:
         study = load_study(name, scale=scale)
         study = replace(study, seeds=study.seeds[:2])
         check_study(study)
