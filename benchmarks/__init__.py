@@ -1,1 +1,1 @@
-"""What Calibrant costs and covers, measured: each module is a command, ``python -m benchmarks.NAME``."""
+"""Benchmarks of speed and statistical coverage. Each module is a command: ``python -m benchmarks.NAME``."""

@@ -1,9 +1,9 @@
-"""Losses, metrics and a temperature fit on a CUDA device: times, peak memory, and the distance to the CPU's answers.
+"""Measures losses, metrics and a temperature fit on a CUDA device: time, peak memory, and difference from the CPU's results.
 
     python -m benchmarks.cuda -o record.json         # about 3 minutes on one GPU with 24 GiB
-    python -m benchmarks.cuda --device cpu --small   # the same code without a device: a check, no measurement
+    python -m benchmarks.cuda --device cpu --small   # checks that the code runs, without a device
 
-Times are medians of 20 calls after three to warm up, synchronised before and after.
+Times are medians of 20 calls after three warm-up calls, with a synchronisation before and after each call.
 """
 
 import argparse
@@ -163,10 +163,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", type=Path, help="also write the record to this file")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--small", action="store_true", help="small sizes: checks that it runs, measures nothing")
+    parser.add_argument("--small", action="store_true", help="use small sizes, to check that the code runs")
     given = parser.parse_args()
     if given.device == "cuda" and not torch.cuda.is_available():
-        print("expected a CUDA device, got none; run this where one is", file=sys.stderr)
+        print("expected a CUDA device, got none; run this on a machine that has one", file=sys.stderr)
         return 2
     bench = Bench(given.device, given.small)
     works: list[Callable[[], list[Record]]] = [

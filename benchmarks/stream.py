@@ -1,11 +1,11 @@
-"""A folder of Parquet of any size, evaluated and fitted in bounded memory, beside the time that PyArrow takes to decode it.
+"""Evaluates and fits a folder of Parquet files in bounded memory, and compares the time with that for decoding the files.
 
     python -m benchmarks.stream                                     # 10 million rows of 10 classes, about 2 minutes
     python -m benchmarks.stream --rows 100000000 --repeats 1 --fit --ray 2 --folder D   # 4 GB in D, about 10 minutes
 
-The first part runs on one thread in one process. Decoding reads the same columns of the same files and does nothing with them;
-it takes turns with the evaluation, and medians count. Memory is the peak resident size above that after the imports. With
---ray, the same evaluation is done by workers of Ray, of which one is killed on the way; the figures must be equal to the bit.
+The first part runs on one thread in one process. Decoding with PyArrow reads the same columns of the same files without using
+them; it alternates with the evaluation, and medians are reported. Memory is the peak resident size minus that after the imports.
+With --ray, Ray workers perform the same evaluation, and one of them is killed during the run; the figures must be bit-identical.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def write(folder: Path, rows: int, classes: int) -> None:
 
 
 def decode(folder: Path) -> int:
-    """Read all rows and do nothing with them; return how many there were."""
+    """Read all rows without using them, and return their number."""
     rows = 0
     for path in sorted(folder.glob("*.parquet")):
         with pq.ParquetFile(path) as file:
@@ -93,7 +93,7 @@ def measure(folder: Path, *, repeats: int, fit: bool) -> dict[str, Any]:
 
 
 def kill_a_worker(victims: list[int], done: threading.Event) -> None:
-    """Wait ten seconds, then kill the first process found that works on a task of Ray, and add its number to ``victims``."""
+    """Wait ten seconds, kill the first process that works on a Ray task, and add its number to ``victims``."""
     done.wait(10.0)
     while not victims and not done.wait(0.2):
         for place in Path("/proc").glob("[0-9]*/cmdline"):
@@ -104,7 +104,7 @@ def kill_a_worker(victims: list[int], done: threading.Event) -> None:
 
 
 def measure_ray(folder: Path, workers: int) -> dict[str, Any]:
-    """Evaluate through workers of Ray, killing one after ten seconds, and compare the figures with those of one process."""
+    """Evaluate with Ray workers, killing one after ten seconds, and compare the figures with those of one process."""
     import ray
 
     ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False)
@@ -128,8 +128,12 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--fit", action="store_true", help="also fit a temperature")
-    parser.add_argument("--ray", type=int, metavar="WORKERS", help="also evaluate through workers of Ray, killing one")
-    parser.add_argument("--folder", type=Path, help="where the rows are written and kept; a temporary one if left out")
+    parser.add_argument(
+        "--ray", type=int, metavar="WORKERS", help="also evaluate with this many Ray workers, and kill one of them"
+    )
+    parser.add_argument(
+        "--folder", type=Path, help="folder in which the rows are written and kept; a temporary folder by default"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as temporary:

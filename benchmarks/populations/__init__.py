@@ -1,1 +1,1 @@
-"""Populations with known truths, and how often each promise of the library is broken on samples of them."""
+"""Populations whose true values are known, and how often each of the library's promises is broken on samples from them."""

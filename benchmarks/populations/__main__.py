@@ -1,12 +1,12 @@
-"""How often each promise of the library is broken on samples of populations whose truth is known.
+"""Measures how often each of the library's promises is broken on samples from populations whose true values are known.
 
     python -m benchmarks.populations --list
     python -m benchmarks.populations interval-ece gate-ece --n 300,5000 --replicates 300
     python -m benchmarks.populations interval-nll --only "rare events" --record cells.csv     # continues the record
     python -m benchmarks.populations --table benchmarks/records/populations.csv              # the table of docs/uncertainty.md
 
-A cell is a promise on a population at n rows. 300 replicates of one cell take seconds (metrics) to minutes (monitor, compare);
-everything at two sizes takes about a night on one core.
+A cell is a promise, a population and a number of rows n. With 300 samples, a cell takes seconds (metrics) to minutes (monitor,
+compare); all cells with two values of n take about a night on one core.
 """
 
 import argparse
@@ -29,7 +29,7 @@ FIELDS = ("promise", "population", "n", "replicates", "seed", "shown", "broken")
 
 
 def cell(promise: str, source: Population, n: int, *, replicates: int, seed: int) -> dict[str, Any] | None:
-    """Return the rates of one cell, or None where the promise does not apply; a refusal breaks no promise."""
+    """Return the rates of one cell, or None if the promise does not apply; a refusal does not break a promise."""
     found: list[dict[str, float]] = []
     for at in range(replicates):
         try:
@@ -48,7 +48,7 @@ def cell(promise: str, source: Population, n: int, *, replicates: int, seed: int
 def run(
     promises: Sequence[str], ns: Sequence[int], *, replicates: int, only: str, record: Path | None, seed: int
 ) -> None:
-    """Simulate each cell that ``record`` does not hold yet, and print it and append it there."""
+    """Simulate each cell that is not yet in ``record``, print it, and append it to ``record``."""
     known = {_key(one) for one in read(record)} if record is not None and record.exists() else set()
     warnings.simplefilter("ignore")
     printer = csv.DictWriter(sys.stdout, FIELDS, lineterminator="\n")
@@ -71,7 +71,7 @@ def run(
 
 
 def read(record: Path) -> Iterator[dict[str, Any]]:
-    """Yield the cells of a record."""
+    """Yield the cells in a record."""
     with record.open(newline="") as file:
         for row in csv.DictReader(file):
             whole = {name: int(row[name]) for name in ("n", "replicates", "seed")}
@@ -83,7 +83,7 @@ def _key(one: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def pooled(cells: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the cells, with samples of one cell from several seeds counted together."""
+    """Return the cells, after combining the samples of each cell over seeds."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for one in cells:
         kept = found.setdefault(_key(one)[:3], {**one, "replicates": 0, "shown": 0.0, "broken": 0.0})
@@ -95,12 +95,13 @@ def pooled(cells: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def table(cells: Iterable[dict[str, Any]]) -> str:
-    """Return for each promise how many cells there are, how often it shows something, and where it is broken most often.
+    """Return a table of the promises: the number of cells, how often there is an answer, and where it is broken most often.
 
-    "Above" are cells more than two standard errors of the simulation above the promised rate; by chance that is one in 40.
+    The column "above" counts the cells whose rate is more than two standard errors of the simulation above the allowed rate; by
+    chance alone, this happens in one cell in 40.
     """
     all_cells = pooled(cells)
-    rows = ["| promise | promised | cells | shown | mean | worst cell | above |", "|" + " --- |" * 7]
+    rows = ["| promise | allowed | cells | answered | broken: mean | broken: worst cell | above |", "|" + " --- |" * 7]
     for promise in dict.fromkeys(one["promise"] for one in all_cells):
         mine, limit = [one for one in all_cells if one["promise"] == promise], allowed(promise)
         above = sum(one["broken"] > limit + 2 * (limit * (1 - limit) / one["replicates"]) ** 0.5 for one in mine)
@@ -112,23 +113,28 @@ def table(cells: Iterable[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Simulate what is named, or print a record's table."""
+    """Simulate the named promises, or print the table of a record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("promises", nargs="*", metavar="PROMISE", help="all if left out; --list names them")
+    parser.add_argument("promises", nargs="*", metavar="PROMISE", help="all by default; --list prints their names")
     parser.add_argument("--n", default="300,5000", help="numbers of rows, separated by commas")
     parser.add_argument("--replicates", type=int, default=300)
     parser.add_argument(
-        "--seed", type=int, default=1, help="of the first sample; other samples of a cell count with it"
+        "--seed",
+        type=int,
+        default=1,
+        help="seed of the first sample; samples with other seeds are added to the same cell",
     )
     parser.add_argument("--only", default="", help="parts of the populations' names, separated by |")
-    parser.add_argument("--record", type=Path, help="CSV file, which a later run continues")
     parser.add_argument(
-        "--table", type=Path, metavar="RECORD", help="print the table of a record, and simulate nothing"
+        "--record", type=Path, help="CSV file to which results are appended, and from which a later run resumes"
+    )
+    parser.add_argument(
+        "--table", type=Path, metavar="RECORD", help="print the table of a record instead of simulating"
     )
     parser.add_argument("--list", action="store_true", help="print the promises and the populations")
     options = parser.parse_args()
     if unknown := sorted(set(options.promises) - set(PROMISES)):
-        parser.error(f"expected promises out of {', '.join(PROMISES)}, got {', '.join(unknown)}")
+        parser.error(f"expected promises among {', '.join(PROMISES)}, got {', '.join(unknown)}")
     if options.table:
         print(table(read(options.table)))
     elif options.list:

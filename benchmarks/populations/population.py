@@ -20,15 +20,15 @@ class Population:
     """M kinds of rows with the model's probabilities ``p`` (M, K), the true ones ``truth`` (M, K) and masses ``mass`` (M,).
 
     Args:
-        name: What is particular about it.
-        p: Probabilities of the model.
-        truth: Probabilities of the labels.
-        mass: Frequency of each kind, summing to 1.
-        group_sizes: Draws the sizes of the groups of n rows. In half of the groups the decision is right less often, in the
-            other half more often, by the same amount, so that the population's truth is unchanged.
-        weight: (M, 2): a row's sampling weight is one of two, equally likely; every figure is weighted.
-        later: (T, M): masses of later batches, in turn. The scores move, and labels given the scores do not.
-        new: (M, K): probabilities of another model, which is to replace this one.
+        name: A short description.
+        p: The model's probabilities.
+        truth: The true probabilities of the labels.
+        mass: Frequency of each kind of rows; the frequencies sum to 1.
+        group_sizes: Function that draws the sizes of the groups of n rows. The decision is correct less often in half of the
+            groups, and more often by the same amount in the other half, so that the population's true values do not change.
+        weight: (M, 2) the two possible sampling weights of a row, which are equally likely; every figure is weighted.
+        later: (T, M) the masses of later batches. The distribution of the scores changes, but that of labels given scores does not.
+        new: (M, K) the probabilities of another model, which is meant to replace this one.
     """
 
     name: str
@@ -42,39 +42,39 @@ class Population:
 
     @cached_property
     def predicted(self) -> NDArray[np.int64]:
-        """(M,) decided class."""
+        """(M,) the predicted class."""
         return self.p.argmax(axis=1)
 
     @cached_property
     def right(self) -> Floats:
-        """(M,) how often the decision is right."""
+        """(M,) the probability that the decision is correct."""
         return self.truth[np.arange(len(self.p)), self.predicted]
 
     @cached_property
     def share(self) -> Floats:
-        """(M,) what each kind contributes to a weighted mean."""
+        """(M,) the share of each kind in a weighted mean."""
         share = self.mass if self.weight is None else self.mass * self.weight.mean(axis=1)
         return np.asarray(share / share.sum())
 
     @property
     def independent(self) -> bool:
-        """Whether rows are drawn independently and count alike."""
+        """Whether rows are independent and have equal weights."""
         return self.group_sizes is None and self.weight is None
 
     @property
     def accuracy(self) -> float:
-        """Probability that the decision is right."""
+        """The probability that the decision is correct."""
         return float(self.share @ self.right)
 
     @property
     def nll(self) -> float:
-        """Mean of −log p of the label."""
+        """The mean of −log p of the label."""
         logs = np.log(self.p, where=self.p > 0, out=np.full_like(self.p, -np.inf))
         return -float(self.share @ np.where(self.truth > 0, self.truth * logs, 0.0).sum(axis=1))
 
     @property
     def brier(self) -> float:
-        """Mean of Σ_j (p_j − y_j)²."""
+        """The mean of Σ_j (p_j − y_j)²."""
         return float(self.share @ ((self.p**2).sum(axis=1) - 2 * (self.p * self.truth).sum(axis=1) + 1))
 
     @property
@@ -84,7 +84,7 @@ class Population:
 
     @property
     def event_ece(self) -> float:
-        """The ECE of the probabilities of class 1, of two."""
+        """The ECE of the probabilities of class 1 in a population with two classes."""
         return self._binned(self.p[:, 1], self.truth[:, 1])
 
     @property
@@ -94,7 +94,7 @@ class Population:
 
     @property
     def toplabel(self) -> float:
-        """The ECE's sum over the bins of each decided class."""
+        """The sum of the ECE over bins of each predicted class."""
         return self._binned(self.p.max(axis=1), self.right, self.predicted)
 
     @property
@@ -112,7 +112,7 @@ class Population:
         return float(np.abs(np.bincount(index, self.share * (top - self.right))).sum())
 
     def value(self, figure: str) -> float:
-        """The true value of a figure by its name in ``check``."""
+        """Return the true value of a metric, given its name in ``check``."""
         return float(getattr(self, figure.replace("-", "_")))
 
     def _binned(self, p: Floats, truth: Floats, part: NDArray[np.int64] | int = 0) -> float:
@@ -125,13 +125,13 @@ class Population:
 
     @cached_property
     def calibrated(self) -> "Population":
-        """The same model on labels that follow its probabilities."""
+        """Return the same model with labels that follow its probabilities."""
         return replace(self, truth=self.p)
 
     def sampled(
         self, n: int, seed: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64] | None, np.random.Generator]:
-        """Return kinds and labels (n,) of rows, their groups, and the generator."""
+        """Return the kinds (n,) and labels (n,) of rows, their groups, and the generator."""
         rng = np.random.default_rng([seed, n, len(self.name)])
         kind = rng.choice(len(self.mass), size=n, p=self.mass)
         truth, groups = self.truth[kind], None
@@ -145,11 +145,11 @@ class Population:
 
     @lru_cache(maxsize=1)  # noqa: B019  # promises of one figure each take the same sample
     def draw(self, n: int, seed: int) -> Predictions:
-        """Return ``n`` rows: independent ones, or whole groups up to the last, which may be cut."""
+        """Return ``n`` rows, which are independent or form groups; the last group may be incomplete."""
         return self.drawn(n, seed)[0]
 
     def drawn(self, n: int, seed: int, *, with_p: Floats | None = None) -> tuple[Predictions, Predictions]:
-        """Return ``n`` rows with this model's probabilities, and the same rows with those of another, ``with_p`` (M, K)."""
+        """Return ``n`` rows with this model's probabilities, and the same rows with those of another model, ``with_p`` (M, K)."""
         kind, labels, groups, rng = self.sampled(n, seed)
         weights = None if self.weight is None else self.weight[kind, rng.integers(2, size=n)]
         beside = {
@@ -161,7 +161,9 @@ class Population:
         return made[0], made[1]
 
     def _group_shift(self, kind: NDArray[np.int64], groups: NDArray[np.int64], rng: np.random.Generator) -> Floats:
-        """Return (N, K): how much likelier each label is in a row's group; the other classes share what the decided one gains."""
+        """Return the changes (N, K) of the label probabilities in each row's group.
+
+        What the predicted class gains is divided among the other classes."""
         sign = rng.choice([-1.0, 1.0], size=int(groups.max()) + 1)[groups]
         right, top = self.right[kind], self.predicted[kind]
         shift = sign * 0.6 * np.minimum(right, 1 - right)
@@ -175,15 +177,16 @@ class Population:
         return change
 
     def sharpened(self, power: float) -> Floats:
-        """Return (M, K) probabilities ∝ p^power of another model with the same decisions."""
+        """Return the probabilities (M, K), proportional to p^power, of another model with the same decisions."""
         logs = np.log(self.p.clip(1e-300)) * power
         raised = np.exp(logs - logs.max(axis=1, keepdims=True))
         return np.asarray(raised / raised.sum(axis=1, keepdims=True))
 
     def swapped(self) -> tuple["Population", Floats]:
-        """Return this population with a noisy model, and a second model: each row has the noise of one and of the other by chance.
+        """Return this population with a noisy model, and a second noisy model.
 
-        The two are exchangeable, so that they are equal in every figure.
+        Two kinds of noise are assigned to the two models at random in each row. The models are therefore exchangeable, and equal
+        in every metric.
         """
         noise = np.random.default_rng(len(self.name)).normal(0, 0.7, (2, *self.p.shape))
         raised = self.p.clip(1e-300) * np.exp(noise)
@@ -196,7 +199,7 @@ class Population:
 
     @cache  # noqa: B019  # populations live as long as the program
     def rivals(self, figure: str) -> tuple[Floats, Floats] | None:
-        """Return an over-confident and an under-confident model with equal ``figure``, or None if there are none."""
+        """Return an over-confident and an under-confident model with equal values of ``figure``, or None if there are none."""
 
         def value(power: float) -> float:
             return float(getattr(replace(self, p=self.sharpened(power)), figure))

@@ -1,7 +1,8 @@
-"""What the library promises, each as a trial on one sample of a population: was something shown, and was the promise broken?
+"""The library's promises. Each is a trial on one sample from a population that tells whether the promise was broken.
 
-A trial returns {"shown": 0 or 1, "broken": 0 or 1}; where two decisions would be wrong, the more frequent one is "broken", the
-other "other". An empty answer says that the promise does not apply to this population.
+A trial returns {"shown": 0 or 1, "broken": 0 or 1}, where "shown" tells whether there was an answer, such as an interval or a
+verdict. If there are two wrong decisions, "broken" counts the more frequent one and "other" the less frequent one. An empty dict
+means that the promise does not apply to the population.
 """
 
 import math
@@ -47,12 +48,12 @@ FITTED: dict[str, type[Calibrator]] = {
     "isotonic": IsotonicCalibration,
     "auto": AutoCalibrator,
 }
-ERROR = 0.05  # of the answers that abstention bounds
-HARM, LEAST_HARM = 0.01, 0.001  # of the log-loss, relative and in nats: below, nobody would notice
+ERROR = 0.05  # the error rate among answers that abstention guarantees
+HARM, LEAST_HARM = 0.01, 0.001  # smaller increases of the log-loss, relative and in nats, are negligible
 
 
 def _interval(figure: str) -> Trial:
-    """A 95 % interval contains the population's value."""
+    """Test that a 95 % interval contains the true value."""
 
     def trial(population: Population, n: int, seed: int) -> Outcome:
         if figure == "nll" and not np.isfinite(population.nll):
@@ -69,7 +70,7 @@ def _interval(figure: str) -> Trial:
 
 
 def _limit(figure: str) -> Trial:
-    """A calibrated model exceeds the 97.5 % limit in at most 2.5 %."""
+    """Test that a calibrated model exceeds the 97.5 % limit in at most 2.5 % of samples."""
 
     def trial(population: Population, n: int, seed: int) -> Outcome:
         data = population.calibrated.draw(n, seed)
@@ -80,7 +81,7 @@ def _limit(figure: str) -> Trial:
 
 
 def _gate(figure: str) -> Trial:
-    """A limit that the population meets exactly: either decision is wrong, each in at most 2.5 %."""
+    """Test that the gate passes, and fails, in at most 2.5 % of samples if the limit is the true value."""
 
     def trial(population: Population, n: int, seed: int) -> Outcome:
         if not population.independent:
@@ -94,9 +95,9 @@ def _gate(figure: str) -> Trial:
 
 
 def _power(figure: str, sign: int) -> Trial:
-    """3.2 standard errors from its limit, the gate decides rightly in at least .8 of the samples in which a t-test does.
+    """Test that the gate, 3.2 standard errors from its limit, is right in at least 80 % of the samples in which a t-test is right.
 
-    For the ECE, its own 95 % interval stands for the t-test. "Shown" is how often the test decides rightly.
+    For the ECE, its 95 % interval takes the place of the t-test. "shown" tells whether the t-test is right.
     """
 
     def trial(population: Population, n: int, seed: int) -> Outcome:
@@ -130,9 +131,9 @@ def _standard_error(population: Population, metric: Metric, n: int) -> float:
 
 
 def _advice(figure: str) -> Trial:
-    """With as many more rows as the gate advises, it decides in at least .7 of the samples in which it could not decide.
+    """Test that an undecided gate, with the further rows that it advises, then decides in at least 70 % of samples.
 
-    The limit lies 1.5 standard errors away, on either side by the seed.
+    The limit is 1.5 standard errors above or below the true value, depending on the seed.
     """
 
     def trial(population: Population, n: int, seed: int) -> Outcome:
@@ -155,7 +156,7 @@ def _advice(figure: str) -> Trial:
 
 
 def _no_worse(figure: str) -> Trial:
-    """A model that is worse than its baseline by exactly the margin passes in at most 2.5 %."""
+    """Test that a model that is worse than its baseline by exactly the margin passes in at most 2.5 % of samples."""
 
     def trial(population: Population, n: int, seed: int) -> Outcome:
         sharp = population.sharpened(1.6) if population.new is None else population.new
@@ -170,7 +171,7 @@ def _no_worse(figure: str) -> Trial:
 
 
 def _compare(figure: str) -> Trial:
-    """Of an over- and an under-confident model that are equally good one is called better in at most 5 %."""
+    """Test that one of two equally good models, over- and under-confident, is called better in at most 5 % of samples."""
 
     def trial(population: Population, n: int, seed: int) -> Outcome:
         rivals = population.rivals(figure)
@@ -184,7 +185,7 @@ def _compare(figure: str) -> Trial:
 
 
 def _exchangeable(population: Population, n: int, seed: int) -> Outcome:
-    """Two models that are equal in every figure: in at most 5 % any figure calls one better."""
+    """Test that one of two models that are equal in every metric is called better by any metric in at most 5 % of samples."""
     source, other = population.swapped()
     rows = compare(*source.drawn(n, seed, with_p=other)).rows
     shown = float(np.mean([row.p_value is not None for row in rows]))
@@ -192,7 +193,7 @@ def _exchangeable(population: Population, n: int, seed: int) -> Outcome:
 
 
 def _five(population: Population, n: int, seed: int) -> Outcome:
-    """Of five models that are equal in every figure, compared in pairs, any is called better in at most 5 %."""
+    """Test that, among five models that are equal in every metric, any is called better in at most 5 % of samples."""
     if not population.independent:
         return {}
     kind, labels, _, rng = population.sampled(n, seed)
@@ -205,7 +206,7 @@ def _five(population: Population, n: int, seed: int) -> Outcome:
 
 
 def _subgroups(population: Population, n: int, seed: int) -> Outcome:
-    """A calibrated model is off in no group: any is found in at most 5 %."""
+    """Test that any group of a calibrated model is called miscalibrated in at most 5 % of samples."""
     data = population.calibrated.draw(n, seed)
     rng = np.random.default_rng([seed, n])
     features = {"even": rng.integers(4, size=n), "skewed": rng.geometric(0.4, size=n).clip(max=6)}
@@ -214,7 +215,7 @@ def _subgroups(population: Population, n: int, seed: int) -> Outcome:
 
 
 def _watched(monitor: Monitor, rows: Predictions) -> Outcome:
-    """Return whether the monitor alarms on 20 batches, or on batches of 500 rows."""
+    """Return whether the monitor raises an alarm on 20 batches, or on batches of 500 rows."""
     step = max(500, len(rows) // 20)
     for start in range(0, len(rows), step):
         monitor.update(rows[start : start + step])
@@ -222,7 +223,7 @@ def _watched(monitor: Monitor, rows: Predictions) -> Outcome:
 
 
 def _monitor(population: Population, n: int, seed: int) -> Outcome:
-    """Rows drawn like the reference of 1,000 rows raise an alarm in at most 5 % of runs."""
+    """Test that rows from the distribution of the reference (1,000 rows) raise an alarm in at most 5 % of runs."""
     if not population.independent:
         return {}
     both = population.draw(n + 1000, seed)
@@ -230,7 +231,7 @@ def _monitor(population: Population, n: int, seed: int) -> Outcome:
 
 
 def _monitor_fitted(name: str) -> Trial:
-    """The same, where the reference are 300 rows that a calibrator was fitted on."""
+    """Test the same with a reference of 300 rows on which a calibrator was fitted."""
 
     def trial(population: Population, n: int, seed: int) -> Outcome:
         if not population.independent:
@@ -244,7 +245,7 @@ def _monitor_fitted(name: str) -> Trial:
 
 
 def _monitor_moved(population: Population, n: int, seed: int) -> Outcome:
-    """After a reference of n rows, 20 batches of 500 with other scores, and labels as before given the scores."""
+    """Test the monitor on 20 batches of 500 rows whose scores have moved, while labels given the scores have not."""
     if population.later is None:
         return {}
     monitor = Monitor(population.draw(n, seed))
@@ -255,7 +256,7 @@ def _monitor_moved(population: Population, n: int, seed: int) -> Outcome:
 
 
 def _estimate_moved(figure: str) -> Trial:
-    """``estimate`` for n rows after a reference of n, where the scores have moved and labels given the scores have not."""
+    """Test ``estimate`` on n rows whose scores have moved since a reference of n rows, while labels given the scores have not."""
 
     def trial(population: Population, n: int, seed: int) -> Outcome:
         if population.later is None:
@@ -272,7 +273,7 @@ def _estimate_moved(figure: str) -> Trial:
 
 
 def _estimate(figure: str) -> Trial:
-    """Without labels, a 95 % interval contains what the window's labels would have said."""
+    """Test that a 95 % interval computed without labels contains the value computed from the labels."""
 
     def trial(population: Population, n: int, seed: int) -> Outcome:
         if not population.independent:
@@ -290,7 +291,7 @@ def _estimate(figure: str) -> Trial:
 
 
 def _abstain(population: Population, n: int, seed: int) -> Outcome:
-    """At most 5 % of the answers to come are wrong, with 95 % confidence."""
+    """Test that, with 95 % confidence, at most 5 % of future answers are wrong."""
     if not population.independent:
         return {}
     rule = abstain(population.draw(n, seed), error=ERROR)
@@ -300,9 +301,9 @@ def _abstain(population: Population, n: int, seed: int) -> Outcome:
 
 
 def _harm(population: Population, n: int, seed: int) -> Outcome:
-    """AutoCalibrator makes the log-loss of a calibrated model worse by more than 1 % (at least .001) in at most 5 %.
+    """Test that AutoCalibrator raises the log-loss of a calibrated model by more than 1 % (at least .001) in at most 5 % of samples.
 
-    The log-loss after calibration is that of the whole population, so that no sampling of test rows adds to it.
+    The log-loss after calibration is the exact one of the population, without the noise of a test sample.
     """
     source = population.calibrated
     if not source.independent or not np.isfinite(source.nll):
@@ -314,7 +315,7 @@ def _harm(population: Population, n: int, seed: int) -> Outcome:
 
 
 def _behind(population: Population, n: int, seed: int) -> Outcome:
-    """AutoCalibrator's log-loss is above that of the structured matrix by more than 2 % (at least .005) in at most 5 %."""
+    """Test that AutoCalibrator is 2 % (at least .005) behind structured matrix scaling in log-loss in at most 5 % of samples."""
     if not population.independent or not np.isfinite(population.nll):
         return {}
     rows, all_rows = population.draw(n, seed), Predictions.from_probs(torch.from_numpy(population.p))
@@ -348,7 +349,7 @@ PROMISES: dict[str, Trial] = {
     "harm": _harm,
     "behind": _behind,
 }
-# how often a promise may be broken; 5 % for the others
+# how often a promise may be broken; 5 % for all other promises
 ALLOWED = {"gate": 0.025, "no-worse": 0.025, "limit": 0.025, "pass": 0.2, "fail": 0.2, "advice": 0.3}
 
 

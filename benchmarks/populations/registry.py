@@ -1,4 +1,4 @@
-"""The registry: each population stands for one mechanism that a method could fail on."""
+"""The registry of populations. Each population represents one mechanism on which a method could fail."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,7 +15,7 @@ WAVES = 60  # half waves of the oscillation over [0, 1]: four in every one of 15
 def binary(
     name: str, confidence: Floats | list[float], right: Floats | list[float] | float, mass: object = None
 ) -> Population:
-    """Return a population of two classes from top confidences and how often each is right."""
+    """Return a population of two classes, given top confidences and the probability that each is correct."""
     top = np.asarray(confidence, dtype=float)
     right = np.broadcast_to(np.asarray(right, dtype=float), top.shape)
     share = np.full(len(top), 1.0) if mass is None else np.asarray(mass, dtype=float)
@@ -23,15 +23,15 @@ def binary(
 
 
 def events(name: str, p: Floats, truth: Floats, mass: object = None) -> Population:
-    """Return a population of two classes from the probabilities of the second."""
+    """Return a population of two classes, given the probabilities of the second class."""
     share = np.full(len(p), 1.0) if mass is None else np.asarray(mass, dtype=float)
     return Population(name, np.stack([1 - p, p], 1), np.stack([1 - truth, truth], 1), share / share.sum())
 
 
 def mechanism(classes: int, accuracy: float, kind: str, *, atoms: int = 400) -> Population:
-    """Return a population of about the ``accuracy``, seen by a model that is off in one way.
+    """Return a population with a model of about this ``accuracy`` that is miscalibrated in one way.
 
-    With two classes one is rare; with 100 the classes' frequencies fall as 1/k; else they are alike.
+    With two classes, one of them is rare; with 100 classes, class frequencies fall as 1/k; otherwise classes are equally frequent.
     """
     rng = np.random.default_rng([0, classes, round(1000 * accuracy)])
     atoms = TIED_ATOMS * max(1, classes // 5) if kind == "tied" else atoms
@@ -59,7 +59,7 @@ def mechanism(classes: int, accuracy: float, kind: str, *, atoms: int = 400) -> 
 
 
 def _oscillating(p: Floats) -> Floats:
-    """Return truths that swing around the confidence inside every bin; the other classes share what is left."""
+    """Return true probabilities that oscillate around the confidence within every bin; the other classes share the rest."""
     chosen, rows = p.argmax(axis=1), np.arange(len(p))
     top = p[rows, chosen]
     sign = np.where(np.floor(top * WAVES).astype(int) % 2 == 0, 1.0, -1.0)
@@ -86,7 +86,7 @@ def _spread(low: float, high: float, count: int = 200) -> Floats:
 
 
 def _until_full(size: Callable[[np.random.Generator], int]) -> Sizes:
-    """Return sizes that ``size`` draws one by one until all rows have a group."""
+    """Return group sizes, drawn by ``size`` one at a time until every row has a group."""
 
     def sizes(rng: np.random.Generator, n: int) -> list[int]:
         found: list[int] = []
@@ -102,12 +102,12 @@ def _lognormal(median: float, sd: float) -> Sizes:
 
 
 def _one_large(share: float, others: int = 1) -> Sizes:
-    """Return one group with a ``share`` of the rows, beside groups of ``others`` rows."""
+    """Return the sizes of one group with a ``share`` of the rows, and of groups of ``others`` rows."""
     return lambda rng, n: [round(share * n)] + [others] * -(-n // others)
 
 
 def _broken_stick(count: float) -> Sizes:
-    """Return groups that each take a random part of the rows that are left, worth about ``count`` groups of equal size."""
+    """Return the sizes of groups that each take a random part of the remaining rows, equivalent to about ``count`` equal groups."""
 
     def sizes(rng: np.random.Generator, n: int) -> list[int]:
         parts = rng.beta(1, count, size=400)
@@ -196,7 +196,7 @@ def _weighted() -> Iterator[Population]:
 
 
 def _by_chance() -> Iterator[Population]:
-    """Yield ten populations that nobody chose: classes, confidences, tilts and label noise are drawn."""
+    """Yield ten random populations, whose classes, confidences, tilts and label noise are drawn."""
     rng = np.random.default_rng(20261125)
     for number in range(10):
         classes = int(rng.choice([2, 2, 3, 5, 10, 30]))
@@ -210,7 +210,7 @@ def _by_chance() -> Iterator[Population]:
 
 
 def _unread() -> Iterator[Population]:
-    """Yield populations like those of deployed classifiers, written without knowledge of the library's source."""
+    """Yield populations that imitate deployed classifiers and were written without knowledge of the library's source."""
     rng = np.random.default_rng(404)
     rate = np.exp(np.log(0.003) + 1.2 * np.linspace(-2.5, 2.5, 80))
     bell = np.exp(-0.5 * np.linspace(-2.5, 2.5, 80) ** 2)
@@ -269,7 +269,7 @@ def _unread() -> Iterator[Population]:
 
 
 def _tilted(source: Population, accuracy: float) -> Floats:
-    """Return masses (M,) ∝ mass · exp(t confidence) with which the decision is right with probability ``accuracy``."""
+    """Return masses (M,) ∝ mass · exp(t confidence) for which the decision is correct with probability ``accuracy``."""
     low, high = -200.0, 200.0
     top = source.p.max(axis=1)
     for _ in range(80):
@@ -281,7 +281,7 @@ def _tilted(source: Population, accuracy: float) -> Floats:
 
 
 def _moving() -> Iterator[Population]:
-    """Yield populations whose scores move while the labels given the scores stay as they were."""
+    """Yield populations in which the distribution of scores changes, but that of labels given the scores does not."""
     top = _spread(0.5, 0.999)
     curve = binary("", top, top - 0.08 * np.sin(2 * np.pi * (top - 0.5)))
     easy, hard = _tilted(curve, 0.87), _tilted(curve, 0.6)
@@ -324,7 +324,7 @@ def _moving() -> Iterator[Population]:
 
 
 def _at_edges() -> Iterator[Population]:
-    """Yield populations with probabilities on the edges of 15 bins, where the bins of a class are not those of the other."""
+    """Yield populations with probabilities on the edges of 15 bins, where a class and its complement fall into unlike bins."""
     yield binary("two values, .6 on an edge", [0.6, 0.62], [0.7, 0.52])
     votes = np.arange(6) / 5
     yield events("votes of five trees", votes, np.array([0.04, 0.3, 0.33, 0.68, 0.7, 0.95]))
@@ -361,7 +361,7 @@ def _saturated() -> Iterator[Population]:
 
 
 def _replaced() -> Iterator[Population]:
-    """Yield populations with a new model, whose log-loss is worse by what few rows add to it."""
+    """Yield populations with a new model whose log-loss is worse because of a few rows."""
     top = _spread(0.5, 0.95)
     row = np.append(np.full(200, (1 - 1 / 300) / 200), 1 / 300)
     base = binary("", np.append(top, 0.7), np.append(top, 0.6), row)
@@ -385,7 +385,7 @@ def _replaced() -> Iterator[Population]:
 
 
 def _absent() -> Iterator[Population]:
-    """Yield populations whose model expects labels of classes that never occur, and one where they are only rare."""
+    """Yield populations whose model predicts classes that never occur, and one in which they are only rare."""
     base = mechanism(6, 0.75, "over-confident")
     never = base.truth * np.array([1, 1, 1, 1, 0, 0])
     yield replace(base, name="last two of six classes never occur", truth=never / never.sum(axis=1, keepdims=True))

@@ -1,10 +1,10 @@
-"""How a race is run: interleaved rounds in one process, the memory of a call, and the error of each answer.
+"""Runs a race: measures time in interleaved rounds in one process, the memory of a call, and the error of each result.
 
-The first call of every contender is its warm-up and gives the answer that is checked. Then all take turns in random order, so
-that whatever else the machine does falls on all alike. Before each call the memory of the previous one is returned to the
-system, since freeing gigabytes within the next call would count against it. With one thread the CPU time of this process
-counts, with more the wall-clock time. A contender whose first call takes longer than a bound is timed by that call alone; ours
-by a second one, because on a new machine the first compiles our loops, which are then cached.
+The first call of every contender is a warm-up, whose result is checked. Then all contenders take turns in random order, so that
+other activity on the machine affects all of them equally. Before each call, the memory of the previous call is returned to the
+system, because freeing gigabytes within the next call would count against it. With one thread, the CPU time of this process is
+measured, with more threads the wall-clock time. A contender whose first call takes longer than a bound is timed by this call
+alone. Calibrant is then timed by a second call, because its first call compiles loops, which are cached.
 """
 
 import ctypes
@@ -29,14 +29,14 @@ CLOSE = 1.05  # ratios within 5 % are a tie
 
 @dataclass(frozen=True)
 class Setup:
-    """What a race needs: calls by name, ours first, and how far an answer is from the right one.
+    """The contenders of a race, Calibrant first, and the error of a result.
 
     Args:
-        calls: By name; a call returns its answer.
-        error: Of an answer, in the unit that the race names; None where there is nothing to compare.
-        floors: Names that bound the others or belong to another task: shown for reference, not ranked.
-        left_out: Why a library does not take part, by name.
-        notes: What to know of a contender's answer, by name.
+        calls: Dict from names to functions that return a result.
+        error: Function that returns the error of a result in the unit of the race, or None if there is nothing to compare.
+        floors: Names that are shown for reference and not ranked, because they bound the others or perform another task.
+        left_out: Dict from libraries to the reason why they do not take part.
+        notes: Dict from contenders to remarks about their results.
     """
 
     calls: dict[str, Call]
@@ -48,15 +48,15 @@ class Setup:
 
 @dataclass(frozen=True)
 class Race:
-    """One row of a table: a task at a size.
+    """A task at one size, which is one row of a table.
 
     Args:
         name: Short name of the task.
-        title: What is done, in words.
-        rows: N.
-        classes: K.
-        error_is: What ``Setup.error`` returns, in words.
-        make: Builds data and contenders.
+        title: Description of the task.
+        rows: Number of rows N.
+        classes: Number of classes K.
+        error_is: Description of the error that ``Setup.error`` returns.
+        make: Function of N and K that builds the data and the contenders.
     """
 
     name: str
@@ -113,7 +113,7 @@ def run(race: Race, threads: int) -> dict[str, Any]:
 
 
 def _rounds(calls: dict[str, Call], seconds: dict[str, list[float]], clock: Callable[[], float]) -> None:
-    """Fill ``seconds`` with rounds in random order; the warm-up's are thrown away."""
+    """Replace the warm-up times in ``seconds`` with those of rounds in random order."""
     count = max(MIN_ROUNDS, min(MAX_ROUNDS, int(BUDGET / max(1e-9, sum(seconds[name][0] for name in calls)))))
     for name in calls:
         seconds[name] = []
@@ -128,7 +128,7 @@ def _rounds(calls: dict[str, Call], seconds: dict[str, list[float]], clock: Call
 
 
 def ratio(theirs: list[float], ours: list[float]) -> list[float]:
-    """Return the ratio of medians with its 95 % bootstrap interval over rounds; alone where one was timed once."""
+    """Return the ratio of medians with its 95 % bootstrap interval over rounds, or only the ratio if one was timed once."""
     value = statistics.median(theirs) / statistics.median(ours)
     if len(theirs) != len(ours):
         return [float(f"{value:.3g}")]
@@ -142,7 +142,7 @@ def ratio(theirs: list[float], ours: list[float]) -> list[float]:
 
 
 def peak(call: Call) -> int | None:
-    """Return the bytes that one call holds at most beyond what there was before it; None where the system does not tell."""
+    """Return the peak memory of a call in bytes, minus that before it; None if the system does not report it."""
     try:
         _give_back()
         CLEAR.write_text("5")  # sets the high-water mark back
@@ -154,7 +154,7 @@ def peak(call: Call) -> int | None:
 
 
 def _give_back() -> None:
-    """Collect garbage, and return what the allocator keeps of it to the system, if that is Linux."""
+    """Collect garbage, and on Linux return free memory from the allocator to the system."""
     gc.collect()
     if STATUS.exists():
         ctypes.CDLL("libc.so.6").malloc_trim(0)
@@ -166,7 +166,7 @@ def _resident(key: str) -> int:
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """Return ``value`` with so many digits and no exponent where it is easy to read."""
+    """Return ``value`` with a few significant digits, without an exponent if it is easy to read."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
@@ -207,7 +207,7 @@ def table(record: dict[str, Any]) -> list[str]:
 
 
 def summary(records: list[dict[str, Any]]) -> list[str]:
-    """Return a Markdown table with a line for every race that another library takes part in."""
+    """Return a Markdown table with a line for every race in which another library takes part."""
     lines = ["| task | N | K | ours, ms | next | times ours | |", "| --- | --- | --- | --- | --- | --- | --- |"]
     for record in records:
         peers = sorted((one for one in record["contenders"] if one["role"] == "peer"), key=lambda one: one["ratio"][0])
@@ -221,7 +221,7 @@ def summary(records: list[dict[str, Any]]) -> list[str]:
 
 
 def verdict(ratio: list[float]) -> str:
-    """Return in words what the ratio (with its interval) of the fastest other library's time to ours says."""
+    """Return the verdict for the ratio of the fastest other library's time to ours, given with its interval."""
     if ratio[0] * CLOSE >= 1:
         return "first" if ratio[0] >= 1 else "within 5 % of first"
     return "behind" if max(ratio) < 1 else "no significant difference"

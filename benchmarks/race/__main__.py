@@ -1,9 +1,9 @@
-"""Speed beside other libraries: metrics, calibrators, losses and the report, each at fixed sizes.
+"""Compares the speed of metrics, calibrators, losses and the report with other libraries, at fixed sizes.
 
-    python -m benchmarks.race                                 # everything, about 20 minutes; `make bench` does this
+    python -m benchmarks.race                                 # everything, about 20 minutes (also `make bench`)
     python -m benchmarks.race metrics --threads 1             # one family on one thread
-    python -m benchmarks.race --json DIR                      # keeps records; a stopped run continues where it was
-    python -m benchmarks.race --table benchmarks/records      # the table of docs/evidence.md from kept records
+    python -m benchmarks.race --json DIR                      # stores records, and resumes an interrupted run
+    python -m benchmarks.race --table benchmarks/records      # the table in docs/evidence.md, from records
 
 Libraries that are not installed are left out. benchmarks/race/peers.txt names the versions that were measured.
 """
@@ -27,7 +27,7 @@ FAMILIES = ("metrics", "calibrators", "losses", "report")
 
 
 def race(family: str, threads: int, folder: Path | None, only: str) -> None:
-    """Run the races of one family that its file of records does not hold yet, and print their tables."""
+    """Run the races of one family that are not yet in its records, and print their tables."""
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     torch.set_num_threads(threads)
@@ -43,24 +43,26 @@ def race(family: str, threads: int, folder: Path | None, only: str) -> None:
 
 
 def table(folder: Path) -> str:
-    """Return one table of all kept records of one thread."""
+    """Return one table of all records with one thread."""
     kept = [folder / f"bench-{family}.json" for family in FAMILIES]
     records = [one for path in kept if path.exists() for one in json.loads(path.read_text())["records"]]
     return "\n".join(summary([one for one in records if one["threads"] == 1]))
 
 
 def main() -> int:
-    """Run each family in a process of its own, since numbers of threads are read at import; return how many failed."""
+    """Run each family in a separate process, because libraries read the number of threads at import; return how many failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"{', '.join(FAMILIES)}; all if left out")
+    parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"{', '.join(FAMILIES)}; all by default")
     parser.add_argument("--threads", choices=["1", "all", "both"], default="both")
-    parser.add_argument("--json", type=Path, help="folder to keep records in")
-    parser.add_argument("--only", default="", help="a part of the races' names")
-    parser.add_argument("--table", type=Path, metavar="DIR", help="print the table of these records, and run nothing")
+    parser.add_argument("--json", type=Path, help="folder in which records are stored")
+    parser.add_argument("--only", default="", help="run only the races whose names contain this text")
+    parser.add_argument(
+        "--table", type=Path, metavar="DIR", help="print the table of these records instead of running races"
+    )
     parser.add_argument("--in-process", type=int, metavar="THREADS", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if unknown := sorted(set(options.families) - set(FAMILIES)):
-        parser.error(f"expected families out of {', '.join(FAMILIES)}, got {', '.join(unknown)}")
+        parser.error(f"expected families among {', '.join(FAMILIES)}, got {', '.join(unknown)}")
     if options.table:
         print(table(options.table))
         return 0

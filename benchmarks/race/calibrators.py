@@ -1,7 +1,7 @@
 """Races of the calibrators: every library fits the same float32 logits.
 
-Where a fit minimises the log-loss, its error is how far its log-loss on the fitted rows lies above ours; otherwise it is
-how far its Brier score lies above ours.
+If a fit minimises the log-loss, its error is its log-loss on the fitted rows minus ours; otherwise, it is its Brier score minus
+ours.
 """
 
 from collections.abc import Callable
@@ -89,7 +89,7 @@ def vector(rows: int, classes: int) -> Setup:
 
 
 def one_vs_rest(method: Callable[[], Any], module: str, name: str, rows: int, classes: int) -> Setup:
-    """Return the race of ``method`` with torch-uncertainty's ``name`` and netcal's of the same idea."""
+    """Return the race of ``method`` against torch-uncertainty's ``name`` and the corresponding class in netcal."""
     z, y = overconfident(rows, classes)
 
     def ours() -> Tensor:
@@ -124,7 +124,7 @@ def one_vs_rest(method: Callable[[], Any], module: str, name: str, rows: int, cl
 
 
 def binary(method: str, theirs: str, rows: int, classes: int) -> Setup:
-    """Return the race of a two-class method with probcal's, fitted and applied."""
+    """Return the race of a two-class method against that of probcal, fitted and applied."""
     p, y = two_classes(rows)
     logit = torch.logit(p)
     z = torch.stack([torch.zeros_like(logit), logit], dim=1)

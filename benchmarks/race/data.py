@@ -1,4 +1,4 @@
-"""Logits for the races: of an overconfident model that is right four times out of five, so that every task has an answer."""
+"""Logits for the races, from an over-confident model with an accuracy of 80 %, for which every task has a solution."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,7 @@ from calibrant import Predictions
 
 
 def overconfident(rows: int, classes: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Return float32 logits (N, K) with one class 6 ahead, and labels (N,) that are that class in four rows of five."""
+    """Return float32 logits (N, K) with one class ahead by 6, and labels (N,), which are this class in 80 % of the rows."""
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(rows, classes, generator=generator).mul_(2)
     decided = torch.randint(classes, (rows,), generator=generator)
@@ -17,7 +17,7 @@ def overconfident(rows: int, classes: int, *, seed: int = 0) -> tuple[Tensor, Te
 
 
 def pairs(rows: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Return float64 confidences (N,) of ``overconfident`` logits over ten classes, and whether they were right (N,)."""
+    """Return the float64 confidences (N,) of ``overconfident`` logits over ten classes, and whether decisions are correct (N,)."""
     data = Predictions.from_logits(*overconfident(rows, 10, seed=seed))
     return data.confidence, data.correct
 

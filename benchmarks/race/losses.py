@@ -1,6 +1,6 @@
-"""Races of the losses: forward and backward from the same float32 logits, against libraries that have the same objective.
+"""Races of the losses: forward and backward passes from the same float32 logits, in libraries with the same objective.
 
-An answer is the gradient with respect to the logits; its error is the largest distance to the float64 gradient, relative to
+The result is the gradient with respect to the logits. Its error is the largest difference from the float64 gradient, relative to
 the largest entry of that gradient.
 """
 
@@ -24,7 +24,7 @@ Objective = Callable[[Tensor, Tensor], Tensor]
 
 
 def race(exact: Objective, named: Callable[[], dict[str, Objective]], rows: int, classes: int, **extra: Any) -> Setup:
-    """Return the setup of the objectives ``named``, whose formula in float64 is ``exact``."""
+    """Return the setup for the objectives ``named``, whose formula in float64 is ``exact``."""
     logits, labels = overconfident(rows, classes)
     wide = logits[:TRUTH].double().requires_grad_()
     exact(wide, labels[:TRUTH]).backward()
@@ -60,7 +60,7 @@ def focal_by_hand(gamma: float) -> Objective:
 
 
 def focal64(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return focal loss by log p and log(1 − p), the latter from the other classes, so that nothing cancels."""
+    """Return focal loss from log p and log(1 − p), where the latter is computed from the other classes to avoid cancellation."""
     log_p = logits.log_softmax(dim=1)
     hot = F.one_hot(labels, logits.shape[1]).bool()
     rest = torch.logsumexp(log_p.masked_fill(hot, -math.inf), dim=1)

@@ -1,6 +1,6 @@
 """Races of the metrics: every library starts from the same float32 logits, or from the same confidences.
 
-Answers are compared with the formulas written out again in float64 NumPy, below.
+Results are compared with the same formulas in float64 NumPy, which are given below.
 """
 
 import math
@@ -26,7 +26,7 @@ DISTANCE = "distance to the float64 value"
 
 
 def distance_to(exact: float) -> Callable[[Any], float]:
-    """Return the distance of an answer to ``exact``."""
+    """Return the difference between a result and ``exact``."""
     return lambda answer: abs(float(answer) - exact)
 
 
@@ -39,7 +39,7 @@ def softmax64(logits: Tensor) -> Floats:
 
 
 def binned_error(index: NDArray[np.int64], p: Floats, y: Floats, bins: int) -> float:
-    """Return Σ_b |Σ (p − y)| / N from each row's bin."""
+    """Return Σ_b |Σ (p − y)| / N, given each row's bin."""
     return float(np.abs(np.bincount(index, p - y, bins)).sum() / len(p))
 
 
@@ -122,7 +122,7 @@ def classwise(rows: int, classes: int) -> Setup:
 
 
 def smooth_error64(p: Floats, y: Floats, cells: int = 1 << 14) -> float:
-    """Return smooth ECE by the reflected kernel: mirrored residuals, circular convolution by FFT, bisection of σ."""
+    """Return the smooth ECE with a reflected kernel: mirrored residuals, circular convolution by FFT, and bisection for σ."""
     residual = np.bincount(np.minimum((p * cells).astype(np.int64), cells - 1), p - y, cells) / len(p)
     spectrum = np.fft.rfft(np.concatenate([residual, residual[::-1]]))
     frequency = np.pi * np.arange(cells + 1)

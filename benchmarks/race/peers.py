@@ -1,4 +1,4 @@
-"""Other libraries as the races call them: from the same logits, with their own defaults, none imported unless it runs."""
+"""Calls of other libraries on the same logits, with their own defaults. A library is imported only if it is used."""
 
 import importlib
 import sys
@@ -20,12 +20,12 @@ LIBRARIES = {
 
 
 def optional(name: str) -> Any:
-    """Import ``name``, or return None where its package is not installed."""
+    """Import ``name``, or return None if its package is not installed."""
     return importlib.import_module(name) if find_spec(name.split(".")[0]) else None
 
 
 def present(calls: dict[str, Callable[[], Any]]) -> dict[str, Callable[[], Any]]:
-    """Return ``calls`` without those whose library, the first word of the name, is not installed."""
+    """Return ``calls`` without those whose library (the first word of the name) is not installed."""
 
     def there(name: str) -> bool:
         library = name.split()[0].rstrip(",")
@@ -36,7 +36,7 @@ def present(calls: dict[str, Callable[[], Any]]) -> dict[str, Callable[[], Any]]
 
 
 def torch_uncertainty(module: str) -> Any:
-    """Import a module of torch-uncertainty without the package itself, which needs torchvision; None if absent."""
+    """Import a module of torch-uncertainty without its package, which needs torchvision; None if it is not installed."""
     spec = None if "torch_uncertainty" in sys.modules else find_spec("torch_uncertainty")
     if spec is not None and spec.submodule_search_locations:
         root = Path(next(iter(spec.submodule_search_locations)))
@@ -61,13 +61,13 @@ def _stub(name: str, folder: Path) -> None:
 
 
 def updated(metric: Any, p: Tensor, y: Tensor) -> float:
-    """Return a torchmetrics-like ``metric`` of one batch."""
+    """Return a metric with the interface of torchmetrics after an update with one batch."""
     metric.update(p, y)
     return float(metric.compute())
 
 
 class Batch:
-    """One batch in the shape of a loader, which torch-uncertainty's fits ask for."""
+    """A data loader with one batch, which torch-uncertainty's fits require."""
 
     def __init__(self, logits: Tensor, labels: Tensor) -> None:
         self.data = (logits, labels)
@@ -80,14 +80,14 @@ class Batch:
 
 
 def torch_uncertainty_fit(module: str, name: str, logits: Tensor, labels: Tensor, **options: Any) -> Any:
-    """Return torch-uncertainty's fitted scaler ``name`` of ``module``."""
+    """Return the fitted scaler ``name`` from torch-uncertainty's ``module``."""
     scaler = getattr(torch_uncertainty(f"post_processing.calibration.{module}"), name)(model=None, **options)
     scaler.fit(Batch(logits, labels), progress=False)
     return scaler
 
 
 def probmetrics_fit(calibrator: Any, logits: Tensor, labels: Tensor) -> Any:
-    """Return probmetrics' ``calibrator``, fitted on logits."""
+    """Return the ``calibrator`` from probmetrics, fitted on logits."""
     from probmetrics.distributions import CategoricalLogits
 
     calibrator.fit_torch(CategoricalLogits(logits), labels)
@@ -95,7 +95,7 @@ def probmetrics_fit(calibrator: Any, logits: Tensor, labels: Tensor) -> Any:
 
 
 def probmetrics_probs(calibrator: Any, logits: Tensor) -> Tensor:
-    """Return what a fitted calibrator of probmetrics makes of logits."""
+    """Return the probabilities that a fitted calibrator from probmetrics computes from logits."""
     from probmetrics.distributions import CategoricalLogits
 
     return calibrator.predict_proba_torch(CategoricalLogits(logits)).get_probs()  # type: ignore[no-any-return]

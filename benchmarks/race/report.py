@@ -1,4 +1,4 @@
-"""Race of the reports: one self-contained HTML file on 10,000 rows of two classes."""
+"""The race of reports: a self-contained HTML file on 10,000 rows of two classes."""
 
 import tempfile
 from collections.abc import Callable
