@@ -14,6 +14,8 @@ import pytest
 from calibrant import _files
 from calibrant.errors import FileFormatError, InputError
 
+# Windows has no pipes among its files, and no modes of files for owner, group and others.
+posix = pytest.mark.skipif(os.name != "posix", reason="needs POSIX")
 ARRAYS = {"logits": np.array([[1.5, -2.0], [0.0, 3.0]], dtype=np.float32), "labels": np.array([0, 1])}
 
 
@@ -105,7 +107,7 @@ def test_links_are_written_through(tmp_path: Path) -> None:
         assert np.array_equal(_files.read_arrays(target)["logits"], np.eye(2))
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes in this file system")
+@posix
 def test_what_is_no_file_is_neither_replaced_nor_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.npz")
     for place, kind in (
@@ -120,6 +122,7 @@ def test_what_is_no_file_is_neither_replaced_nor_waited_for(tmp_path: Path) -> N
         assert not stat.S_ISREG(place.stat().st_mode)
 
 
+@posix
 def test_a_file_has_the_mode_that_the_user_wants(tmp_path: Path) -> None:
     for mask, mode in ((0o077, 0o600), (0o002, 0o664)):
         before = os.umask(mask)
