@@ -161,6 +161,7 @@ def test_what_a_page_shows_runs(page: Path, tmp_path: Path, monkeypatch: pytest.
 def test_pages_need_nothing_beside_a_clone_and_say_why_a_block_does_not_run() -> None:
     texts = {path: path.read_text() for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))}
     blocks = [(path, block) for path, text in texts.items() for block in blocks_of(text)]
+    assert len(blocks) > 150
     assert [path for path, block in blocks if "../" in block.code] == []
     silent = [(path, block.line) for path, block in blocks if not block.runs and len(block.why_not or "") < 8]
     assert silent == [], "write <!-- notest: why it cannot run here -->"

@@ -9,6 +9,7 @@ import pytest
 import torch
 from tests.cli.conftest import Run
 from tests.conftest import needs
+from tests.study.samples import FOLDS
 
 from calibrant.study import load_study, theory
 
@@ -16,20 +17,7 @@ pytestmark = needs("lightning")
 
 PAGE = Path(__file__).parents[2] / "docs" / "study-file.md"
 TEMPLATE = re.findall(r"```toml title=[^\n]*\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)[0]
-SMALL = """
-name = "small"
-title = "A small study"
-about = "Of two losses."
-seeds = [0, 1]
-data = { name = "digits", folds = 2, train = 40, validation = 60 }
-model = { type = "MLP" }
-training = { epochs = 2, batch = 20, lr = 0.05 }
-[[objectives]]
-label = "CE"
-loss = { type = "CrossEntropyLoss" }
-[[objectives]]
-label = "Focal"
-loss = { type = "FocalLoss", gamma = 3.0 }
+SMALL = f"""{FOLDS.replace('title = "t"', 'title = "A small study"')}
 [[claims]]
 text = "focal loss is less sure"
 source = "a paper"
@@ -39,7 +27,7 @@ falls = ["CE", "Focal"]
 source = "Table 9"
 measures = ["ece"]
 objectives = ["CE", "Focal"]
-rows = { small = [[4.35], [2.0]] }
+rows = {{ small = [[4.35], [2.0]] }}
 [[figures]]
 name = "epochs"
 title = "ECE by epoch"

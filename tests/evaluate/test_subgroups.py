@@ -35,8 +35,6 @@ def test_the_group_that_is_off_comes_first() -> None:
     assert worst.low < 0.1 < worst.high
     assert worst.all_low < worst.low < worst.high < worst.all_high
     assert found.p_value == worst.p_adjusted < 0.001
-    assert "of 10 groups are significantly miscalibrated" in found.verdict.replace("groups is", "groups are")
-    assert "points; adjusted p < 0.001)" in str(found)
     assert {row.columns[0][0] for row in found.rows} == {"site", "age", "sex"}
     assert sum(row.n for row in found.rows) == 3 * 4000
     ranked = [row.p_adjusted for row in found.rows]
@@ -175,5 +173,4 @@ def test_a_group_that_is_off_in_shape_alone_is_found(top: bool) -> None:
         assert found.rows[0].p_adjusted < 1e-3
         if not top:
             assert found.rows[0].evidence == "shape"
-            assert "calibration error" in found.verdict
             assert found.rows[1].p_adjusted > 0.05

@@ -30,7 +30,6 @@ def test_without_a_reference_it_is_the_mean_of_the_probabilities() -> None:
     assert found.gap.value == pytest.approx(0)
     assert found.nll.value == pytest.approx(float(-(p * p.log()).sum() / 3))
     assert (found.moved_p, found.reference_rows) == (None, 0)
-    assert "assumed to be calibrated" in str(found)
 
 
 def test_the_reference_corrects_probabilities_that_are_too_sure() -> None:
@@ -58,7 +57,6 @@ def test_no_log_loss_is_estimated_where_it_may_be_infinite() -> None:
     certain = Predictions.from_probs(torch.eye(4).double().repeat(10, 1))
     found = estimate(certain, reference=data)
     assert found.nll is None
-    assert "log-loss: not estimated, because it is infinite if a label with probability 0" in str(found)
     assert estimate(certain).nll is not None  # without a reference what has probability 0 never happens
 
 

@@ -97,9 +97,6 @@ def test_every_state_of_the_verdict(
     row = Row(file="f", split="s", calibrator=None, metric=repr(ECE()), label="ECE", percent=True, **figures)
     found = verdict_of(row, side_of_confidence(Diagram([], 0.9, 0.9 - value, value, 100), value))
     assert found.state == state
-    assert ("too few rows to exclude a large one" in found.headline) is (state == "unclear")
-    assert ("were not computed" in found.detail) is (state == "not tested")
-    assert found.detail.endswith(".")
 
 
 def test_a_calibrator_that_does_harm_is_not_recommended() -> None:

@@ -135,14 +135,6 @@ def test_processes_that_die_again_and_again_end_the_study(
         list(run_study(study, Store(tmp_path / "runs"), workers=2, accelerator="cpu"))
 
 
-def test_a_seed_of_every_setting_is_run_before_the_next(study: Study, tmp_path: Path) -> None:
-    both = replace(study, settings=(*study.settings, replace(study.settings[0], label="other", training={"lr": 0.01})))
-    cells, total = module.unfinished(both, Store(tmp_path / "runs"), inside_workers=True)
-    assert (len(cells), total) == (16, 16)
-    assert [cell.recipe.seed for cell in cells] == [0] * 8 + [1] * 8
-    assert {cell.setting for cell in cells[:8]} == {"small", "other"}
-
-
 def test_one_training_that_does_not_fit_in_memory_is_a_sentence(
     study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
