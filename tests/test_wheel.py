@@ -44,15 +44,6 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def test_the_core_imports_and_answers(python: Path, tmp_path: Path) -> None:
-    code = "import calibrant as c; print(c.metrics.Accuracy()(c.Predictions.from_logits([[2.0, 0.0]], [0])))"
-    assert run(python, "-c", code, cwd=tmp_path).stdout.strip() == "1.0"
-
-
-def test_the_command_line_answers(python: Path, tmp_path: Path) -> None:
-    assert "Usage" in run(python.parent / "calibrant", "--help", cwd=tmp_path).stdout
-
-
 def test_the_examples_and_the_first_screen_of_the_readme_run(python: Path, tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
     outputs = re.findall(r"^>>> (.*)\n(.*)$", blocks[1], flags=re.MULTILINE)

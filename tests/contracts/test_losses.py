@@ -6,7 +6,6 @@ A loss that cannot meet a clause is named in the clause's set of exceptions, wit
 import inspect
 import json
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -259,34 +258,19 @@ def test_common_arguments_are_those_of_torch_and_defaults_as_published() -> None
             assert {parameters[key].kind for key in common} == {inspect.Parameter.KEYWORD_ONLY}
 
 
-@pytest.mark.parametrize(
-    ("convert_logits", "convert_labels", "message"),
-    [
-        (
-            Tensor.long,
-            None,
-            r"(logits|hidden) with a floating dtype of 16 bits or more, got torch\.int64; convert with",
-        ),
-        (Tensor.numpy, None, r"(logits|hidden) as a tensor, got ndarray; convert with torch\.as_tensor"),
-        (Tensor.tolist, None, r"(logits|hidden) as a tensor, got list; convert with torch\.as_tensor"),
-        (None, Tensor.numpy, r"labels as a tensor, got ndarray; convert with torch\.as_tensor"),
-        (None, Tensor.tolist, r"labels as a tensor, got list; convert with torch\.as_tensor"),
-        (None, Tensor.float, r"(target probabilities with the logits' shape|integer labels of shape)"),
-    ],
-)
-def test_only_tensors_and_floating_logits_are_accepted(convert_logits: Any, convert_labels: Any, message: str) -> None:
-    logits, labels = sample(4, CLASSES)
-    z = logits if convert_logits is None else convert_logits(logits)
-    y, several = (
-        one if convert_labels is None else convert_labels(one) for one in (labels, torch.zeros(4, CLASSES).long())
-    )
-    with pytest.raises(InputError, match=message):
-        losses.FocalLoss(2.0)(z, y)
-    with pytest.raises(InputError, match=message):
-        losses.FusedLinearLoss(losses.FocalLoss(2.0))(z, torch.eye(CLASSES), y)
-    if convert_labels is not Tensor.float:  # whose labels may be fractions
-        with pytest.raises(InputError, match=message):
-            losses.BinaryFocalLoss(2.0)(z, several)
+def test_only_tensors_and_floating_logits_are_accepted() -> None:
+    z, y = sample(4, CLASSES)
+    several, weight = torch.zeros(4, CLASSES).long(), torch.eye(CLASSES)
+    focal, binary = losses.FocalLoss(2.0), losses.BinaryFocalLoss(2.0)
+    fused = losses.FusedLinearLoss(focal)
+    for loss, hidden, labels in ((focal, [z], y), (binary, [z], several), (fused, [z, weight], y)):
+        for wrong, message in ((z.long(), r"got torch\.int64; convert with"), (z.numpy(), "got ndarray; convert with")):
+            with pytest.raises(InputError, match=rf"(logits|hidden) .*{message}"):
+                loss(wrong, *hidden[1:], labels)
+        with pytest.raises(InputError, match=r"labels as a tensor, got list; convert with torch\.as_tensor"):
+            loss(*hidden, labels.tolist())
+    with pytest.raises(InputError, match="integer labels of shape"):
+        fused(z, weight, y.float())
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if "detach_weight" in parameters_of(getattr(losses, n))])

@@ -77,10 +77,12 @@ def test_updates_follow_the_formula_and_resume() -> None:
 
 
 def test_an_empty_bin_keeps_its_gamma() -> None:
-    loss = losses.AdaFocalLoss(3)
+    loss = losses.AdaFocalLoss(4, switch=0.25)
+    assert loss.edges.tolist() == [0, 0.25, 0.5, 0.75, 1]
+    loss.gammas.copy_(torch.tensor([1.0, 0.25, -0.25, -1.0]))  # below 1/4 it would switch its sign
     # the interpolated edges of three equal confidences are equal: no bin holds anything
     loss.update(Predictions.from_logits([[2.0, 0.0]] * 3, [0, 0, 1]))
-    assert loss.gammas.tolist() == [1, 1, 1]
+    assert loss.gammas.tolist() == [1, 0.25, -0.25, -1]
     assert int(loss.updates) == 1
 
 

@@ -24,23 +24,12 @@ from calibrant.calibrators import TemperatureScaling, VectorScaling
 from calibrant.errors import CalibrantError
 from calibrant.operate import Monitor
 from calibrant.study import load_study
+from calibrant.study.load import FOLDER
 
 CASES = 1000  # of each kind
 BATCH = 250  # cases that share a process, so that a crash of a reader is seen as one
 SLOW = 5.0  # seconds after which a case counts as a hang
 SEED = int(os.environ.get("CALIBRANT_SEED", "0"))
-RECIPE = """
-name = "tiny"
-title = "Two trainings"
-about = "Read and refused."
-seeds = [0]
-data = { name = "digits" }
-model = { type = "MLP" }
-training = { epochs = 4, batch = 64 }
-[[objectives]]
-label = "CE"
-loss = { type = "CrossEntropyLoss" }
-"""
 READERS: dict[str, Callable[[Path], Any]] = {
     ".npz": lambda path: calibrant.read(path, split="val"),
     ".csv": calibrant.read,
@@ -68,7 +57,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[bytes]]:
         (folder / f"{number}.safetensors").rename(folder / f"{number}.calibrator")
     Monitor(Predictions.from_logits(*drawn(240))).save(folder / "state.safetensors")
     (folder / "state.safetensors").rename(folder / "state.monitor")
-    (folder / "recipe.toml").write_text(RECIPE)
+    (folder / "recipe.toml").write_bytes(FOLDER.joinpath("presets", "digits.toml").read_bytes())
     return {kind: [path.read_bytes() for path in sorted(folder.glob(f"*{kind}"))] for kind in READERS}
 
 
