@@ -1,4 +1,4 @@
-"""What several families' tests share: every calibrator, every loss and its gradient, and a device without float64.
+"""What the tests of several families share: every calibrator, metric and loss, and stand-ins for what is slow or absent.
 
 Each loss is made with arguments under which each of its parts counts.
 """
@@ -11,9 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from calibrant import calibrators, losses
+from calibrant import calibrators, losses, metrics
 from calibrant.calibrators import Calibrator, TemperatureScaling, VectorScaling
 from calibrant.losses import BatchPenalty, Loss
+from calibrant.metrics import Metric
 from calibrant.rows import Batch, RowSource
 
 # Where the constructor needs arguments, or where the defaults take long: fewer candidates and exponents.
@@ -28,6 +29,11 @@ CALIBRATORS: dict[str, Callable[[], Calibrator]] = {
     "FocalCalibration": lambda: calibrators.FocalCalibration(1.0),
     "FocalTemperatureScaling": lambda: calibrators.FocalTemperatureScaling(gammas=[-0.5, 0.0, 1.0]),
     "KeepDecision": lambda: calibrators.KeepDecision(VectorScaling()),
+}
+METRICS: dict[str, Metric] = {
+    name: cls()
+    for name in metrics.__all__
+    if inspect.isclass(cls := getattr(metrics, name)) and issubclass(cls, Metric) and not inspect.isabstract(cls)
 }
 
 
@@ -127,3 +133,14 @@ def simulate_mps(monkeypatch: pytest.MonkeyPatch) -> None:
         return moved(tensor, *where, **options)
 
     monkeypatch.setattr(Tensor, "to", to)
+
+
+def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let ``AutoCalibrator`` try two candidates: what is done with its fit is the same as with ten."""
+    two = lambda *_: [calibrators.EnsembleTemperatureScaling(prior=0.5), VectorScaling(prior=0.5)]  # noqa: E731
+    monkeypatch.setattr("calibrant.calibrators.auto.usual_candidates", two)
+
+
+def pages_without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave pictures of models out of pages, of whose time they take most."""
+    monkeypatch.setattr("calibrant.report.render.inline_svg", lambda *_, **__: "<svg></svg>")

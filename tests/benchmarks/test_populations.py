@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from benchmarks.populations.population import Population
 from tests.conftest import late
-from tests.quick import few_candidates
+from tests.makers import few_candidates
 
 command, promises, registry = (late(f"benchmarks.populations.{name}") for name in ("__main__", "promises", "registry"))
 

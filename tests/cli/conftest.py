@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from tests.quick import few_candidates, pages_without_pictures
+from tests.makers import few_candidates, pages_without_pictures
 
 import calibrant
 from calibrant.cli import main

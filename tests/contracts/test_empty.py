@@ -1,14 +1,12 @@
 """A selection without rows is refused by whatever measures, in one sentence: an empty set must never look perfect."""
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-import calibrant
-from calibrant import Predictions, evaluate, metrics, plot, statistics
+from calibrant import Predictions, evaluate, functional, metrics, plot, statistics
 from calibrant.errors import InputError
 
 SENTENCE = r"expected at least one row for .+, got no rows; check how the rows were selected"
@@ -49,10 +47,7 @@ def test_every_measure_refuses_no_rows(measure: str) -> None:
             (MEASURES | OF_ALL_CLASSES)[measure](EMPTY[kind])
 
 
-@pytest.mark.parametrize("name", calibrant.functional.__all__)
+@pytest.mark.parametrize("name", ["accuracy", "ace", "brier", "ece", "nll"])
 def test_functions_of_logits_and_labels_refuse_no_rows(name: str) -> None:
-    function = getattr(calibrant.functional, name)
-    if function.__name__.endswith("loss") or "labels" not in inspect.signature(function).parameters:
-        return
     with pytest.raises(InputError, match="at least one row"):
-        function(torch.empty(0, 3), torch.empty(0, dtype=torch.int64))
+        getattr(functional, name)(torch.empty(0, 3), torch.empty(0, dtype=torch.int64))

@@ -1,6 +1,5 @@
 """What every metric keeps, whoever wrote it: run over all of ``metrics.__all__``."""
 
-import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -8,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests import makers
 from tests.draws import drawn
 from torch import Tensor
 
@@ -32,14 +32,7 @@ from calibrant.metrics._base import NOTIONS, MeanMetric, Metric
 from calibrant.statistics import interval, null_band
 from calibrant.testing import check_metric
 
-CLASSES = [
-    member
-    for name in family.__all__
-    if inspect.isclass(member := getattr(family, name))
-    and issubclass(member, Metric)
-    and not inspect.isabstract(member)
-]
-METRICS: list[Metric] = [cls() for cls in CLASSES]
+METRICS = list(makers.METRICS.values())
 EXTRA: list[Metric] = [
     ECE(EqualMass(15)),
     ECE(EqualMass(10, ties="interpolated")),

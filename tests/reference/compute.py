@@ -228,18 +228,12 @@ def binning_entries() -> Iterator[Entry]:
 
 # --- Metrics -------------------------------------------------------------------------------------------------------
 
-METRICS: dict[str, metrics.Metric] = {
-    name: getattr(metrics, name)()
-    for name in (
-        "Accuracy", "Error", "NLL", "Brier", "ECE", "MCE", "ACE", "ClasswiseECE", "TopLabelECE", "DebiasedECE", "SmoothECE",
-        "KSError", "CanonicalError", "AURC", "RefinementLoss", "CalibrationLoss", "Entropy",
-    )
-} | {
+METRICS: dict[str, metrics.Metric] = makers.METRICS | {
     "ECE-mass": metrics.ECE(EqualMass(15)),
     "ECE-papers": metrics.ECE(EqualMass(15, ties="interpolated")),
     "ECE-10": metrics.ECE(EqualWidth(10)),
     "SplitNLL": metrics.SplitNLL("correct"),
-}  # fmt: skip
+}
 FEW_ROWS = ("CanonicalError",)  # its cost grows with the square of the rows
 WITH_INTERVAL = (
     "Accuracy", "Error", "NLL", "Brier", "ECE", "ECE-mass", "ECE-10", "ClasswiseECE", "TopLabelECE", "DebiasedECE", "CanonicalError"
@@ -301,12 +295,8 @@ def thinned(curve: Any) -> dict[str, Any]:
 
 CALIBRATORS: dict[str, Callable[[], Any]] = {
     name: getattr(calibrators, name)
-    for name in (
-        "TemperatureScaling", "FocalTemperatureScaling", "HistogramBinning", "EnsembleTemperatureScaling", "VectorScaling",
-        "MatrixScaling", "DirichletCalibration", "StructuredVectorScaling", "StructuredMatrixScaling", "PlattScaling",
-        "BetaCalibration", "IsotonicCalibration", "CentredIsotonic", "SplineCalibration", "VennAbers", "BiasScaling",
-        "KernelScaling", "PriorShift", "Identity", "AutoCalibrator",
-    )
+    for name in makers.CALIBRATORS
+    if name not in ("ConfidenceBinning", "FeatureScaling", "GroupScaling", "KeepDecision")
 } | {
     "TemperatureScaling-ece": lambda: calibrators.TemperatureScaling("ece", grid="mukhoti"),
     "FocalTemperatureScaling-line": lambda: calibrators.FocalTemperatureScaling("ece", search="line"),

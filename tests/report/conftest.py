@@ -1,7 +1,7 @@
 """What tests of a page's words have in common."""
 
 import pytest
-from tests.quick import pages_without_pictures
+from tests.makers import pages_without_pictures
 
 
 @pytest.fixture
