@@ -36,12 +36,12 @@ def axes(figure: Figure, place: Any = 111) -> Any:
 
 
 def notions() -> Figure:
-    """One model that says 60 % in three groups of rows: looked at together, by decision, by the whole vector."""
+    """Draw the rows of one model with confidence 60 %: together, by predicted class, and by the whole probability vector."""
     figure = Figure(figsize=(7.2, 2.7), layout="constrained")
     looks = [
-        ("all rows that say 60 %", [("right 60 %", 0.6)]),
-        ("… by what was decided", [("A: 70 %", 0.7), ("B: 50 %", 0.5)]),
-        ("… by the whole vector", [(".6 .3 .1:  80 %", 0.8), (".6 .1 .3: 60 %", 0.6), ("B, both: 50 %", 0.5)]),
+        ("all rows with confidence 60 %", [("accuracy 60 %", 0.6)]),
+        ("… by predicted class", [("A: 70 %", 0.7), ("B: 50 %", 0.5)]),
+        ("… by probability vector", [(".6 .3 .1:  80 %", 0.8), (".6 .1 .3: 60 %", 0.6), ("B, both: 50 %", 0.5)]),
     ]
     for place, (title, dots) in enumerate(looks):
         ax = axes(figure, 131 + place)
@@ -55,18 +55,18 @@ def notions() -> Figure:
             ax.annotate(text, at, fontsize=7.5, color=INK, va="center", ha="right" if above else "left")
         ax.set(xlim=(0.35, 0.9), ylim=(0.35, 0.9), xticks=[0.4, 0.6, 0.8], yticks=[0.4, 0.6, 0.8])
         ax.set_title(title, fontsize=9, color=INK)
-        ax.set_xlabel("says", fontsize=9)
+        ax.set_xlabel("confidence", fontsize=9)
         if place == 0:
-            ax.set_ylabel("is right", fontsize=9)
+            ax.set_ylabel("accuracy", fontsize=9)
     return figure
 
 
 def null_level() -> Figure:
-    """ECE of perfectly calibrated models by the number of rows."""
+    """Draw the ECE of perfectly calibrated models by number of rows."""
     figure = Figure(figsize=(5.2, 3.3), layout="constrained")
     ax = axes(figure)
     sizes = [100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000]
-    for colour, (name, a, b) in zip(COLOURS, [("right 95 %", 9.5, 0.5), ("right 75 %", 3.0, 1.0)], strict=False):
+    for colour, (name, a, b) in zip(COLOURS, [("accuracy 95 %", 9.5, 0.5), ("accuracy 75 %", 3.0, 1.0)], strict=False):
         middle, high = [], []
         for n in sizes:
             share = (torch.arange(n, dtype=torch.float64) + 0.5) / n
@@ -78,7 +78,7 @@ def null_level() -> Figure:
         ax.fill_between(sizes, middle, high, color=colour, alpha=0.18, linewidth=0)
     ax.set(xscale="log", yscale="log", xlabel="test rows", yticks=[0.002, 0.005, 0.01, 0.02, 0.05, 0.1])
     ax.set_yticklabels(["0.2 %", "0.5 %", "1 %", "2 %", "5 %", "10 %"])
-    ax.set_ylabel("ECE of a perfect model", fontsize=9)
+    ax.set_ylabel("ECE if perfectly calibrated", fontsize=9)
     ax.minorticks_off()
     ax.legend(frameon=False, fontsize=8)
     return figure
@@ -92,7 +92,7 @@ def beta_quantile(share: Tensor, a: float, b: float) -> Tensor:
 
 
 def temperature_by_epoch() -> Figure:
-    """The best temperature after each epoch of training, by loss: mean of three seeds, on noisy digits."""
+    """Draw the best temperature after each training epoch, by loss: the mean over three seeds, on noisy digits."""
     figure = Figure(figsize=(5.2, 3.3), layout="constrained")
     ax = axes(figure)
     losses: list[tuple[str, nn.Module]] = [

@@ -1,4 +1,4 @@
-"""Draw the pictures of a report that docs/report.md shows, as Chromium shows the page: python docs/figures/screens.py [NAME]."""
+"""Draws the pictures of reports in docs/report.md with Chromium: ``python docs/figures/screens.py [NAME]``."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ from calibrant.data.examples import example_path
 
 IMAGES = Path(__file__).parent.parent / "images"
 ONE = [str(example_path("cifar10"))]
-SCREENS = {  # name → what the report is on, width and height in pixels, flags
+SCREENS = {  # name → files of the report, width and height in pixels, flags
     "report-light": (ONE, "1440,1450", []),
     "report-dark": (
         [str(example_path(name)) for name in ("20news", "cifar10", "sst")],
@@ -28,7 +28,7 @@ SCREENS = {  # name → what the report is on, width and height in pixels, flags
 def draw(name: str, folder: Path) -> None:
     """Write one picture."""
     files, size, flags = SCREENS[name]
-    for file in files:  # commands on the page name a file beside the reader
+    for file in files:  # the commands on the page name files in the current folder
         (folder / Path(file).name).write_bytes(Path(file).read_bytes())
     done = CliRunner().invoke(main, ["report", *(Path(file).name for file in files), "-o", "r.html"])
     if done.exit_code:

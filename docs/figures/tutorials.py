@@ -1,6 +1,6 @@
-"""The pictures of pages, drawn by their own code: runs each page and keeps what it saves.
+"""Draws the pictures of pages by running the code on each page, and keeps the pictures that it saves.
 
-Run ``python docs/figures/tutorials.py`` in the root of a checkout; writes into ``docs/images``.
+Run ``python docs/figures/tutorials.py`` in the root of a checkout. It writes into ``docs/images``.
 """
 
 import os
@@ -18,7 +18,7 @@ PAGES = ("README", "tutorials/binary", "tutorials/sklearn", "tutorials/subgroups
 
 
 def draw(page: str) -> None:
-    """Run the Python blocks of a page in a folder of their own, and keep its pictures."""
+    """Run the Python blocks of a page in a temporary folder, and keep its pictures."""
     text = (ROOT / f"docs/{page}.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
     with tempfile.TemporaryDirectory() as folder:

@@ -146,6 +146,6 @@ def test_several_labels_are_tested_together_and_the_worst_is_shown() -> None:
         "calibrant evaluate 'a b.npz' --split test --calibrator 'a b-calibrator.safetensors' --multilabel",
     ]
     calm = diagnose(Model("m", MultiLabel.from_logits(true[1], labels[1])), draws=20)
-    assert calm.verdicts[0].headline == "None of 4 labels is significantly off"
+    assert calm.verdicts[0].headline == "None of 4 labels is significantly miscalibrated"
     few = diagnose(Model("m", test[:60]), draws=20)
     assert few.verdicts[0].headline == "Too few rows or events to test any label"

@@ -98,10 +98,13 @@ def verdict_of(row: Row, side: str, *, margin: float = MARGIN, hint: bool = Fals
         "not tested": f"{side}; not tested",
     }[state]
     if row.null_high is None:
-        return Verdict(state, headline, f"ECE {row.shown(row.value)}; intervals and limits were not computed.")
+        return Verdict(state, headline, f"The ECE is {row.shown(row.value)}; intervals and limits were not computed.")
     ends = f"95 % interval {row.interval} %" if row.interval else "no valid interval is known here"
-    mean = "" if row.null_mean is None else f"mean {row.shown(row.null_mean)}, "
-    detail = f"ECE {row.shown(row.value)} ({ends}); if calibrated: {mean}97.5 % limit {row.shown(row.null_high)}."
+    mean = "" if row.null_mean is None else f"of {row.shown(row.null_mean)} on average, and "
+    detail = f"The ECE is {row.shown(row.value)} ({ends})."
+    detail += (
+        f" A calibrated model has an ECE {mean}below {row.shown(row.null_high)} in 97.5 % of samples of this size."
+    )
     detail += f" An error is called large if it exceeds the margin of {limit}, the largest error that you accept."
     if state == "unclear" and row.high is not None:
         # the upper end for a calibrated model decreases as 1 / √n; the number is rounded to two digits
@@ -147,7 +150,9 @@ def _verdict_with_groups(average: Verdict, model: Model, audit: Audit, *, margin
         return average
     clear = f"Probabilities are {too_high_or_low(worst.gap)} for {worst.name}"
     if average.state in ("calibrated", "unclear", "small"):
-        return Verdict("large", f"{clear}, though not far off on average", f"Overall: {average.detail}")
+        return Verdict(
+            "large", f"{clear}, although the error is small on average", f"Overall, {lower_first(average.detail)}"
+        )
     return Verdict(average.state, f"{clear}; overall {lower_first(average.headline)}", average.detail)
 
 
@@ -156,13 +161,16 @@ def _verdict_on_labels(table: Subgroups, worst: str, *, margin: float) -> Verdic
     off, tested = off_in(table), len(table.tested)
     if not off:
         headline = (
-            f"None of {tested} labels is significantly off" if tested else "Too few rows or events to test any label"
+            f"None of {tested} labels is significantly miscalibrated"
+            if tested
+            else "Too few rows or events to test any label"
         )
         return Verdict("unclear", headline, table.verdict)
     gap = next(row.gap for row in off if row.name == worst)
     headline = f"Probabilities are {too_high_or_low(gap)} for {worst!r}: significant"
     if len(off) > 1:  # other labels may be off in another direction, or in some ranges only
-        headline = f"{len(off)} of {tested} labels are significantly off; the largest mean gap: {too_high_or_low(gap)} for {worst!r}"
+        largest = f"the largest mean gap is that of {worst!r}, {too_high_or_low(gap)}"
+        headline = f"{len(off)} of {tested} labels are significantly miscalibrated; {largest}"
     return Verdict("large" if abs(gap) >= margin else "small", headline, table.verdict)
 
 
@@ -185,9 +193,9 @@ class Gain:
         """The gain as a sentence."""
         lower = self.difference >= 0
         low, high = (self.low, self.high) if lower else (-self.high, -self.low)
-        than = f"{abs(self.difference):.4f} {'lower' if lower else 'higher'} than without it"
         ends = f"{signed(low, '.4f')} to {signed(high, '.4f')}"
-        return f"Its log-loss is {than} (95 % interval of the difference: {ends})."
+        change = f"{'lowers' if lower else 'raises'} the log-loss by {abs(self.difference):.4f}"
+        return f"Calibration {change} (95 % interval {ends})."
 
 
 def gain_of(model: Model, *, draws: int) -> Gain | None:

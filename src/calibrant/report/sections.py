@@ -28,9 +28,9 @@ TO_DO = {
     "Brier": "Use it like the NLL; it penalises confident errors less.",
     "Bias": "Above 0, events are rarer than predicted; below 0, more frequent. Opposite errors of labels cancel, so check every label.",
     "ECE": "Probabilities are off by this much on average; if that is too much, calibrate.",
-    "MCE": "Inspect the lowest and highest dots; with few rows it is mostly chance.",
+    "MCE": "Inspect the lowest and highest dots; with few rows, this error is mostly due to chance.",
     "ClasswiseECE": "See the section “Class by class”. A slope and a bias per class, which auto tries, can correct it.",
-    "DebiasedECE": "Read it as the ECE without the part that chance adds.",
+    "DebiasedECE": "Read it as the ECE without the part that is due to chance.",
     "SmoothECE": "Read it as an ECE that does not depend on bins.",
     "AURC": "Lower is better if the model answers only the most confident rows.",
 }
@@ -234,7 +234,7 @@ def overview_of(findings: Sequence[Finding]) -> Table:
         eces = [before.ece.value, last.ece.value if found.calibrated else None, last.ece.null_high]
         cells = [f"{before.rows[0].n:,}", *map(percent, [last.diagram.accuracy, *eces])]
         rows.append([found.model.name, *cells, f"{found.verdicts[0].headline}{after}. {found.advice.headline}"])
-    header = ["model", "rows", "accuracy", "ECE before", "ECE after", "calibrated 97.5 %", "verdict, what to do"]
+    header = ["model", "rows", "accuracy", "ECE before", "ECE after", "limit if calibrated", "verdict, what to do"]
     links = [f"#model-{place}" for place in range(1, len(rows) + 1)]
     return Table("All models. A name links to its section.", header, rows, links=links)
 
