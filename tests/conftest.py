@@ -33,6 +33,10 @@ def needs(*packages: str) -> list[pytest.MarkDecorator]:
     return [pytest.mark.skipif(importlib.util.find_spec(one) is None, reason=reason(one)) for one in packages]
 
 
+# Windows has no pipes among its files, no modes and locks of files as these tests use them, and another `bash`.
+posix = pytest.mark.skipif(os.name != "posix", reason="needs POSIX")
+
+
 class late:  # noqa: N801 - called as a function is
     """A module that is imported when a test uses it: what takes seconds to import is no part of collecting the tests."""
 

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.conftest import posix
 
 from calibrant import _files
 from calibrant.errors import FileFormatError, InputError
 
-# Windows has no pipes among its files, and no modes of files for owner, group and others.
-posix = pytest.mark.skipif(os.name != "posix", reason="needs POSIX")
 ARRAYS = {"logits": np.array([[1.5, -2.0], [0.0, 3.0]], dtype=np.float32), "labels": np.array([0, 1])}
 
 
@@ -54,6 +53,10 @@ def test_a_header_that_claims_more_than_the_file_holds_is_refused(tmp_path: Path
     for name in ("claim.npz", "lie.safetensors"):
         with pytest.raises(FileFormatError, match="a broken one"):
             _files.read_arrays(tmp_path / name)
+
+
+@posix
+def test_what_fills_half_of_the_memory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match=r"half of the memory, got 1,048,576,000 MiB in .*big"):
         _files.refuse_beyond_memory(1000 << 40, tmp_path / "big")
 
@@ -143,6 +146,7 @@ def append(path: str) -> None:
         _files.write_whole(path, _files.read_text(path) + "x")
 
 
+@posix
 def test_writers_take_turns_by_whatever_name(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     file, link = tmp_path / "deep" / "a", tmp_path / "link"

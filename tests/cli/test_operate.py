@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.cli.conftest import Run
+from tests.conftest import posix
 
 from calibrant import load, read
 from calibrant.calibrators import TemperatureScaling
@@ -144,6 +145,7 @@ def action() -> Any:
     return yaml.safe_load((ROOT / "action.yml").read_text())
 
 
+@posix
 def test_the_action_installs_its_own_checkout() -> None:
     script = action()["runs"]["steps"][0]["run"].replace("python -m pip install --quiet", "printf %s")
     for given, installed in (("", "/checkout"), ("calibrant==1.0", "calibrant==1.0")):
