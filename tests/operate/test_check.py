@@ -13,7 +13,7 @@ from calibrant import Pairs, Predictions
 from calibrant.errors import InputError
 from calibrant.metrics import ECE
 from calibrant.operate import check
-from calibrant.operate.bounds import share_ends
+from calibrant.operate.bounds import mean_ends, share_ends
 
 
 def binary(*, rows: int, confidence: float = 0.9, accuracy: float = 0.9, seed: int = 0) -> Predictions:
@@ -72,6 +72,17 @@ def test_a_line_among_many_needs_more_evidence() -> None:
     among = check(data, maximum={"ece": 0.05, "error": 0.3, "brier": 0.5}, minimum={"accuracy": 0.5})
     assert (alone.alpha, among.alpha) == (0.025, 0.0125)
     assert among.lines[0].high > alone.lines[0].high
+
+
+def test_few_rows_have_the_bounds_of_means_within_their_ranges() -> None:
+    data = binary(rows=40, confidence=0.95, accuracy=0.4)
+    found = check(data, maximum={"brier": 0.1, "event-ece": 0.1})
+    gaps = 0.95 - data.require_labels().double().numpy()
+    brier, event = found.lines
+    assert (brier.low, brier.high) == pytest.approx(mean_ends(2 * gaps**2, low=0, high=2, alpha=found.alpha))
+    # a binned error is at least the gap over all rows, of which both sides are bounded
+    assert (event.low, event.high) == pytest.approx((mean_ends(gaps, low=-1, high=1, alpha=found.alpha / 2)[0], 1))
+    assert 0 < event.low < event.value
 
 
 def test_pairs_have_no_brier_but_an_ece() -> None:
