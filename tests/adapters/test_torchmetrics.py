@@ -66,6 +66,29 @@ def test_metrics_that_agree_on_the_first_batch_do_not_share_their_states() -> No
     assert {name: value.item() for name, value in collection.compute().items()} == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:The ``compute`` method")
+@pytest.mark.parametrize("metric", [metrics.ECE(), metrics.AURC()], ids=["sums", "rows"])
+def test_it_works_in_the_wrappers_of_torchmetrics(metric: metrics.Metric) -> None:
+    def value_of(*some: int) -> float:
+        return metric(Predictions.cat([Predictions.from_logits(*rows(50, seed=seed)) for seed in some]))
+
+    wrappers, streamed = torchmetrics.wrappers, adapter.StreamedMetric(metric)
+    running = {kind: wrappers.Running(streamed.clone(), window=2) for kind in ("update", "forward")}
+    tracker, extremes = wrappers.MetricTracker(streamed.clone(), maximize=None), wrappers.MinMaxMetric(streamed.clone())
+    for seed in range(4):
+        tracker.increment()
+        for call in (running["update"].update, running["forward"].forward, tracker.update, extremes.update):
+            call(*rows(50, seed=seed))
+        window = value_of(*range(max(0, seed - 1), seed + 1))
+        assert [one.compute().item() for one in running.values()] == pytest.approx([window] * 2, rel=1e-9)
+        extremes.compute()
+    alone, so_far = [value_of(seed) for seed in range(4)], [value_of(*range(seed + 1)) for seed in range(4)]
+    assert tracker.compute_all().tolist() == pytest.approx(alone, rel=1e-9)
+    assert tracker.best_metric() == pytest.approx(min(alone), rel=1e-9)
+    found = {name: one.item() for name, one in extremes.compute().items()}
+    assert found == pytest.approx({"raw": so_far[-1], "min": min(so_far), "max": max(so_far)}, rel=1e-9)
+
+
 def test_segmentation_shapes_and_ignored_pixels() -> None:
     generator = torch.Generator().manual_seed(0)
     logits, labels = torch.randn(2, 3, 4, 5, generator=generator), torch.randint(3, (2, 4, 5), generator=generator)

@@ -101,6 +101,11 @@ class StreamedMetric(TorchMetric):  # type: ignore[misc]
         dtype = torch.float32 if self.device.type == "mps" else torch.float64
         return torch.tensor(value, dtype=dtype, device=self.device)
 
+    def reset(self) -> None:
+        """Remove all rows."""
+        self.parts = []  # torchmetrics would empty the old list, which its wrapper ``Running`` still needs
+        super().reset()
+
     def _total(self, parts: list[Tensor]) -> Any:
         """Return the sum of the states whose tensors are stored consecutively in ``parts``."""
         size = len(_tensors_of(self._template))
