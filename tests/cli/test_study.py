@@ -4,6 +4,7 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -67,7 +68,12 @@ def test_a_study_is_run_and_shown_with_the_paper_beside_it(run: Run, small: Path
 
 def test_part_of_a_study_may_be_run(run: Run, small: Path) -> None:
     assert "2 training runs" in run("study run small.toml --seeds 1 --only Focal --dry-run").stdout
-    assert "20 training runs" in run("study run small.toml --seeds 5 --dry-run").stdout  # 2 objectives, 2 folds
+    plan = run("study run small.toml --seeds 5 --dry-run").stdout
+    assert "20 training runs" in plan  # 2 objectives, 2 folds
+    listed = [line.strip() for line in plan.splitlines() if line.startswith("  ")]
+    assert sorted(listed) == sorted(
+        f"{o}, seed {s}, fold {f}" for o in ("CE", "Focal") for s in range(5) for f in (0, 1)
+    )
     run("study run small.toml --only Brier --dry-run", code=2, says="'Brier' is unknown; it must be one of CE, Focal")
 
 
@@ -96,6 +102,22 @@ def test_the_template_is_right_with_a_loss_of_ones_own(run: Run, home: Path, mon
     Path("beside", "mine.toml").write_text(text)
     Path("beside", "loss_of_my_own.py").write_text("from torch import nn\nclass Doubled(nn.CrossEntropyLoss): pass\n")
     assert "30 training runs" in run("study run beside/mine.toml --dry-run").stdout
+
+
+@pytest.mark.slow
+def test_without_a_network_nothing_is_tried_twice_or_left(
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(*_: Any, **__: Any) -> None:
+        raise ConnectionError("Name or service not known")
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.get_hf_file_metadata", unreachable)
+    said = (
+        "the Hugging Face hub, got no access (Name or service not known); connect to it, or put the data into a folder"
+    )
+    run("study run cifar10 --accelerator cpu", code=2, says=f"{said} FOLDER/cifar10 and pass --data FOLDER")
+    assert list(home.iterdir()) == []
 
 
 def test_a_folder_without_the_data_is_named_before_the_hub_is_asked(run: Run, home: Path) -> None:

@@ -21,6 +21,7 @@ from calibrant.errors import FileFormatError, InputError
 if TYPE_CHECKING:
     from calibrant.report.model import Block, Table
     from calibrant.study import Store, Study
+    from calibrant.study.recipe import Cell
 
 THEORY = "theory"  # name of the theory's figures in `study show`
 MADE_HERE = {"digits": "part of scikit-learn", "module": "your module"}  # data that need neither a folder nor the hub
@@ -67,7 +68,7 @@ def list_studies() -> None:
 )
 @options.count("--workers", 1, 1, "Number of training runs at the same time.")
 @options.choice("--accelerator", ["auto", "cpu", "cuda"], "Device to train on.", default="auto")
-@click.option("--dry-run", is_flag=True, help="Print the plan without running anything.")
+@click.option("--dry-run", is_flag=True, help="Print what would run, one line per training run, without running it.")
 def run(
     names: Sequence[str],
     scale: str,
@@ -277,7 +278,8 @@ def demo(store: Path, workers: int) -> None:
         title="Before and after temperature scaling",
         note="{seeds}, on {rows} test images per seed, over all folds. ECE: the mean distance between confidence and "
         "accuracy. T: the temperature, a number that divides the logits and is fitted on validation images by log-loss. "
-        "Limit if calibrated: the ECE that 97.5 % of perfectly calibrated networks stay below.",
+        "Limit if calibrated: the ECE that 97.5 % of perfectly calibrated networks stay below. The papers' claims below use "
+        "the T with the lowest ECE of the validation images instead (T by ECE).",
     )
     pictures = [
         panel_picture(f"{m.objective}, seed {m.seed}, {when}", diagram_of(data))
@@ -308,10 +310,8 @@ def _run(study: Study, store: Store, *, workers: int, accelerator: str, ray: boo
         print_text(f"{done} of {total} training runs are finished; {workers} at a time", err=True)
     with working("training") if reports_progress() else nullcontext():
         for step in steps:
-            recipe = step.cell.recipe
-            fold = f", fold {recipe.fold}" if "folds" in recipe.data else ""
-            training = f"{step.cell.objective}, seed {recipe.seed}{fold}"
-            line = f"{step.done} of {total} training runs · {training} · epoch {step.epoch}/{recipe.training.epochs}"
+            epoch = f"epoch {step.epoch}/{step.cell.recipe.training.epochs}"
+            line = f"{step.done} of {total} training runs · {_shown_cell(step.cell, study)} · {epoch}"
             report_progress(line)
             if log and (step.done > done or time.monotonic() - printed > LOG_EVERY):
                 print_text(line, err=True)
@@ -350,21 +350,31 @@ def _study_with_data(study: Study, data: Path) -> Study:
     return found
 
 
+def _shown_cell(cell: Cell, study: Study) -> str:
+    """Return the setting (if the study has several), objective, seed and fold of a training run as text."""
+    setting = [cell.setting] if len(study.settings) > 1 else []
+    fold = [f"fold {cell.recipe.fold}"] if "folds" in cell.recipe.data else []
+    return ", ".join([*setting, cell.objective, f"seed {cell.recipe.seed}", *fold])
+
+
 def _finished(study: Study, store: Store) -> int:
     return sum(store.finished(cell.recipe) for cell in study.cells())
 
 
 def _print_plan(chosen: Study, kept: Store, scale: str, how: str) -> None:
-    """Print a study's number of training runs and its data sets, and name missing folders."""
+    """Print a study's number of training runs and its data sets, name missing folders, and list what would run."""
     from calibrant.study.build import missing_folders
 
     cells = list(chosen.cells())
+    left = [cell for cell in cells if not kept.finished(cell.recipe)]
     print_text(
-        f"{chosen.name} at scale {scale}: {len(cells)} training runs, {_finished(chosen, kept)} of them finished, {how}"
+        f"{chosen.name} at scale {scale}: {len(cells)} training runs, {len(cells) - len(left)} of them finished, {how}"
     )
-    for folder, setting in missing_folders(cell for cell in cells if not kept.finished(cell.recipe)):
+    for folder, setting in missing_folders(left):
         say("note", f"data missing: {folder} (for setting {setting!r}); put the data there or pass --data")
     print_text(f"data: {_data_sets(chosen)}")
+    for cell in left:
+        print_text(f"  {_shown_cell(cell, chosen)}")
 
 
 def _data_sets(study: Study) -> str:

@@ -43,15 +43,8 @@ class Store:
         return self.root / "runs" / recipe.fingerprint
 
     def checkpoint(self, recipe: Recipe) -> Path:
-        """Create the folder of an unfinished run and return the path of its checkpoint.
-
-        Raises:
-            FileFormatError: If the folder cannot be created.
-        """
-        folder = self.folder(recipe)
-        with error_boundary("a writable store", str(self.root), "choose another --store"):
-            folder.mkdir(parents=True, exist_ok=True)
-        return folder / "checkpoint.pt"
+        """Return the path of the checkpoint of an unfinished run."""
+        return self.folder(recipe) / "checkpoint.pt"
 
     def finished(self, recipe: Recipe) -> bool:
         """Return whether the run of a recipe is complete."""
@@ -59,7 +52,8 @@ class Store:
 
     def save(self, recipe: Recipe, run: Run) -> None:
         """Write a finished run. The record is written last, so that a run whose saving is interrupted counts as unfinished."""
-        folder = self.checkpoint(recipe).parent
+        folder = self.folder(recipe)
+        make_folder(folder)
         owner = {OWNER: np.array(recipe.fingerprint)}
         write_arrays(folder / "predictions.npz", owner | _arrays_of({"val": run.validation, "test": run.test}))
         if run.ood:
@@ -98,6 +92,16 @@ class Store:
         ood = _predictions_of(read("ood.npz")) if recipe.data.get("ood") else {}
         learned = {name: torch.from_numpy(values) for name, values in read("learned.npz").items()}
         return Run(splits["val"], splits["test"], ood, record.pop("trajectory"), **learned, record=record)
+
+
+def make_folder(folder: Path) -> None:
+    """Create the folder of a run.
+
+    Raises:
+        FileFormatError: If it cannot be created.
+    """
+    with error_boundary("a writable store", str(folder), "choose another --store"):
+        folder.mkdir(parents=True, exist_ok=True)
 
 
 def _arrays_of(splits: Mapping[str, Predictions]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from calibrant.study.build import make_loss, make_model, make_optimizers
 from calibrant.study.data import Split, load_fold
 from calibrant.study.measures import ORACLE, Measured, Run, ignore_bound_warnings
 from calibrant.study.recipe import Recipe, Training
+from calibrant.study.store import make_folder
 
 EVALUATION_BATCH = 512
 
@@ -65,8 +66,10 @@ def training(recipe: Recipe, *, checkpoint: Path | None = None, accelerator: str
     plan = recipe.training
     with threads(plan.threads):
         trainer = Trainer(recipe, accelerator)
-        if checkpoint is not None and checkpoint.exists():
-            trainer.restore(checkpoint)
+        if checkpoint is not None:
+            make_folder(checkpoint.parent)  # only now, so that a training without its data leaves nothing behind
+            if checkpoint.exists():
+                trainer.restore(checkpoint)
         state = trainer.state
         while state.epoch < plan.epochs:
             begun = time.perf_counter()

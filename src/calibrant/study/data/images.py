@@ -125,6 +125,8 @@ def raw_split(source: HubSource, split: str, folder: str | None) -> RawSplit:
         inner = Path(folder) / (config or "")  # in a copy of the hub, each configuration has a folder
         path, config, where = str(inner if inner.is_dir() else folder), None, folder
         _require_all_shards(Path(path), names_of_split)
+    else:
+        _require_hub(source.hub)
     wanted = f"the split {names_of_split[0]!r} of {where}"
     # the library raises many types of errors: without a network, for missing or broken files, for a full disk
     with error_boundary(wanted, "an error of the reader", "check it, or name a folder"):
@@ -141,6 +143,18 @@ def raw_split(source: HubSource, split: str, folder: str | None) -> RawSplit:
     classes = getattr(table.features[source.label], "num_classes", None) or source.classes
     labels = np.asarray(table.with_format("numpy")[source.label][:], dtype=np.int64)
     return RawSplit(table, column, check_image_labels(labels, classes, where), classes, f"split {chosen!r} of {where}")
+
+
+def _require_hub(repository: str) -> None:
+    """Raise an error if a data set on the hub cannot be reached; ``datasets`` would repeat its requests for a minute."""
+    import huggingface_hub
+
+    if huggingface_hub.constants.HF_HUB_OFFLINE:  # reads the hub's cache
+        return
+    name = next(name for name, source in SOURCES.items() if source.hub == repository)
+    remedy = f"connect to it, or put the data into a folder FOLDER/{name} and pass --data FOLDER"
+    with error_boundary(f"the data set {repository} on the Hugging Face hub", "no access", remedy):
+        huggingface_hub.get_hf_file_metadata(huggingface_hub.hf_hub_url(repository, "README.md", repo_type="dataset"))
 
 
 def check_image_labels(labels: npt.NDArray[np.int64], classes: int, where: str) -> npt.NDArray[np.int64]:
