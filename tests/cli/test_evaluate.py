@@ -168,6 +168,9 @@ def test_one_large_file_is_streamed_to_the_same_numbers(
 def test_the_first_line_says_which_model_is_better(fitted: Path, arrays: dict[str, np.ndarray], run: Run) -> None:
     np.savez("better.npz", test_logits=arrays["test_logits"] / 3, test_labels=arrays["test_labels"])
     shown = run("compare good.npz better.npz").stdout
+    assert "95 %: interval of this difference alone; p: adjusted for the number of metrics (Holm)" in " ".join(
+        shown.split()
+    )
     assert shown.startswith("B is better calibrated than A")
     found = run("compare good.npz better.npz --json")
     assert [row["winner"] for row in found["rows"]][1] == "b"

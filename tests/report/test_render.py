@@ -117,6 +117,7 @@ def test_of_several_models_the_page_says_which_is_better(tmp_path: Path, undrawn
     text = html.unescape(write_report(pair, tmp_path / "r.html", draws=20).read_text())
     first, second = re.findall("<li>(.*)</li>", text)[:2]
     assert "<h2>Which model</h2>" in text
+    assert "The p-values are adjusted for all metrics and pairs of models (Holm); the intervals are not." in text
     assert first.startswith("What to do: use kept, which has the better log-loss. Calibrate ")
     assert second.startswith("kept is better calibrated than noisy: its ECE is lower by")
     (found,) = json.loads(write_report(pair, tmp_path / "r.json", draws=20).read_text())["comparisons"]

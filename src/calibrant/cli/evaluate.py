@@ -295,7 +295,8 @@ def compare(reading: options.Reading, a: str, b: str, split: str, as_json: bool)
         cells.append(
             [name + unit, f"{a_value:{digits}}", f"{b_value:{digits}}", f"{change:+{digits}}", between, chance]
         )
-    print_table(("metric", "A", "B", "B − A", "interval", "p"), cells, title=f"n = {found.n:,}")
+    print_table(("metric", "A", "B", "B − A", "95 %", "p"), cells, title=f"n = {found.n:,}")
+    print_text("95 %: interval of this difference alone; p: adjusted for the number of metrics (Holm)", dim=True)
     print_text(f"A: {a}\nB: {b}")
 
 
