@@ -154,6 +154,15 @@ def test_the_action_installs_its_own_checkout() -> None:
         assert done.stdout == installed
 
 
+def test_the_workflow_on_the_page_uses_the_action() -> None:
+    yaml = pytest.importorskip("yaml", reason="optional package 'yaml' is not installed")
+    page = (ROOT / "docs" / "operate.md").read_text()
+    workflow = yaml.safe_load(page.split("```yaml\n")[1].split("```")[0])
+    steps = workflow["jobs"]["gate"]["steps"]
+    assert steps[-1]["uses"] == f"./{steps[-2]['with']['path']}"
+    assert steps[-1]["with"].keys() <= action()["inputs"].keys()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code", "printed"),

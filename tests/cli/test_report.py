@@ -27,10 +27,12 @@ def ece_of(found: Any) -> dict[str | None, float]:
 
 
 def test_it_fits_on_val_and_shows_test(good: Path, run: Run) -> None:
-    run("report good.npz -m TemperatureScaling -o r.json")
+    printed = " ".join(run("report good.npz -m TemperatureScaling -o r.json").stdout.split())
     val, test = read(good, split="val"), read(good, split="test")
     calibrator = TemperatureScaling().fit(val)
     assert ece_of(shown()) == {None: ECE()(test), repr(calibrator): ECE()(test.calibrated_by(calibrator))}
+    (model,) = shown()["models"]
+    assert printed == f"good: {model['verdict_before']['headline']}. {model['advice']['headline']}"
 
 
 def test_what_is_fitted_follows_from_rows_and_options(fitted: Path, run: Run) -> None:
@@ -82,13 +84,13 @@ def test_columns_and_classes_have_the_names_of_the_file(arrays: dict[str, np.nda
     run("report g.npz -m none --by region,age -o r.json")
     model = shown()["models"][0]
     expected = calibrant.evaluate.subgroups(read("g.npz", split="test"), {"region": region, "age": age})
-    assert model["for_whom"]["columns"] == ["region", "age"]
-    found = [row["p_adjusted"] for row in model["for_whom"]["before"]["rows"]]
+    assert model["groups"]["columns"] == ["region", "age"]
+    found = [row["p_adjusted"] for row in model["groups"]["before"]["rows"]]
     assert found == [row.p_adjusted for row in expected.rows]
     assert {part["name"] for part in model["classes"]} == {*names}
     run("report g.npz -m none --by town -o o.json", code=2, says="g.npz has no column 'town'")
     run("report g.npz -m none --by none -o r.json")
-    assert shown()["models"][0].get("for_whom") is None
+    assert shown()["models"][0].get("groups") is None
 
 
 def table(path: str, head: str, *columns: Any) -> None:

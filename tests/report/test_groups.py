@@ -1,4 +1,4 @@
-"""For whom: the groups in a report, their one test, and reports on weighted rows."""
+"""The groups in a report, their one test, and reports on weighted rows."""
 
 import json
 from pathlib import Path
@@ -37,7 +37,7 @@ def test_the_groups_are_those_of_subgroups_and_the_worst_is_named() -> None:
     tested = subgroups(data, ["site", "age"])
     assert (found.audit.before, found.audit.after) == (tested, None)
     assert found.audit.notes == ("Left out for more than 200 categories: name.",)
-    assert f"For whom: {tested.verdict}" in found.facts
+    assert f"Groups: {tested.verdict}" in found.facts
     (table,) = (block for block in parts_section(found, panels=0).blocks if isinstance(block, Table))
     worst = tested.rows[0]
     ends = f"+{100 * worst.all_low:.2f} to +{100 * worst.all_high:.2f}"

@@ -63,8 +63,10 @@ def report(
 
     from calibrant._files import shown
     from calibrant.plot.diagrams import is_event
-    from calibrant.report import Model, write_report
-    from calibrant.report.render import format_of
+    from calibrant.report import Model
+    from calibrant.report.finding import diagnose
+    from calibrant.report.render import format_of, write_findings
+    from calibrant.report.sections import pairs_of
 
     saved = options.read_calibrator(calibrator, several=multilabel)
     columns = None if not by else [] if by == [options.NONE] else by
@@ -94,7 +96,10 @@ def report(
     if len({one.name for one in models}) < len(models):  # files with the same name in several folders
         models = [replace(one, name=source.shown) for one, source in zip(models, sources, strict=True)]
     with working("reporting"):
-        write_report(models, output, notes=notes)
+        findings = [diagnose(one) for one in models]
+        write_findings(findings, output, pairs_of(findings), notes=notes)
+    for found in findings:
+        print_text(f"{found.model.name}: {found.verdicts[0].headline}. {found.advice.headline}", bold=True)
     read = ", ".join(source.shown for source in sources)
     print_text(f"report on {read} written to {shown(output)}", err=True)
 

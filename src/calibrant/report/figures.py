@@ -93,7 +93,7 @@ def groups_picture(audit: Audit) -> Picture:
         ax.legend(frameon=False, fontsize=7.5, labelcolor=PLACEHOLDERS.ink, **where)
     caption = (
         "Gap by group: to the right of 0, probabilities are too high. Lines: 95 % intervals that hold for all groups at once. A group "
-        "whose line crosses 0 may still be off in ranges that cancel: see For whom"
+        "whose line crosses 0 may still be off in ranges that cancel: see the section Groups"
     )
     return Picture(caption, finish(ax, PLACEHOLDERS, x="mean probability − frequency", y="", in_percent="x"))
 

@@ -111,7 +111,7 @@ class Finding:
             "diagram_before": self.states[0].diagram,
             "diagram_after": after.diagram if after else None,
             "event": self.events or None,
-            "for_whom": self.audit,
+            "groups": self.audit,
         }
         return {name: json_data(value) for name, value in found.items()}
 
@@ -187,7 +187,7 @@ def _facts(model: Model, state: State, audit: Audit | None) -> list[str]:
             f"The rows belong to {groups} (sequences, images, users …), the independent units of the intervals."
         )
     if audit is not None and audit.columns and audit.last is not None and off_in(audit.last):
-        facts.append(f"For whom: {audit.last.verdict}")
+        facts.append(f"Groups: {audit.last.verdict}")
     return facts
 
 

@@ -17,9 +17,10 @@ import torch
 from calibrant._core.config import json_data, own_version
 from calibrant._files import as_path, check_suffix, write_whole
 from calibrant.errors import InputError
+from calibrant.evaluate.compare import Comparison
 from calibrant.report.advice import MARGIN
 from calibrant.report.figures import inline_svg
-from calibrant.report.finding import diagnose
+from calibrant.report.finding import Finding, diagnose
 from calibrant.report.model import Block, Model, Table, fingerprint
 from calibrant.report.sections import comparison_of, first_pictures, overview_of, pairs_of, sections_of
 
@@ -62,15 +63,28 @@ def write_report(
         >>> write_report([Model("tiny", data)], "report.json", draws=10).name
         'report.json'
     """
-    format = format_of(path)
+    format_of(path)
     if not models:
         raise InputError("at least one model", "none", "pass a list such as [Model('mine', predictions)]")
     if not 0 < margin < 1:
         raise InputError("margin in (0, 1)", f"{margin}", "write 0.02 for 2 points")
     findings = [diagnose(one, draws=draws, margin=margin) for one in models]
-    pairs = pairs_of(findings) if draws else {}
+    write_findings(findings, path, pairs_of(findings) if draws else {}, title=title, tables=tables, notes=notes)
+    return Path(path)
+
+
+def write_findings(
+    findings: Sequence[Finding],
+    path: str | os.PathLike[str],
+    pairs: dict[tuple[str, str], Comparison],
+    *,
+    title: str = "Calibration report",
+    tables: Sequence[Block] = (),
+    notes: Sequence[str] = (),
+) -> None:
+    """Write the findings on models, and the comparisons of pairs of them, as ``write_report`` does."""
     blocks = [*tables, *comparison_of(pairs, findings)]
-    if format == "json":
+    if format_of(path) == "json":
         content = {
             "title": title,
             "notes": list(notes),
@@ -84,7 +98,7 @@ def write_report(
             "versions": versions(),
         }
         write_whole(path, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-        return Path(path)
+        return
     blocks += [overview_of(findings)] if len(findings) > 1 else []
     pages = [(found, first_pictures(found), sections_of(found, models=len(findings))) for found in findings]
     number = itertools.count()
@@ -102,7 +116,6 @@ def write_report(
     script = page[page.rindex("<script>") + len("<script>") : page.rindex("</script>")]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     write_whole(path, page.replace("script-src 'none'", f"script-src 'sha256-{digest}'", 1))
-    return Path(path)
 
 
 def format_of(path: str | os.PathLike[str]) -> str:

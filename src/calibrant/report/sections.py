@@ -182,7 +182,7 @@ def parts_section(found: Finding, *, panels: int) -> Section | None:
         f"Groups were formed by {', '.join(audit.columns)}. A finding holds at 95 % for all groups at once. The absence of findings proves "
         "nothing about other columns. Calibration within groups makes neither error rates equal nor decisions fair."
     )
-    return Section("For whom", [*blocks, *audit.notes, promise], folded=False)
+    return Section("Groups", [*blocks, *audit.notes, promise], folded=False)
 
 
 def classes_section(found: Finding, *, panels: int) -> Section | None:
@@ -275,4 +275,6 @@ def comparison_of(pairs: dict[tuple[str, str], Comparison], findings: Sequence[F
         then = [one.advice.headline for one in findings if one.model.name == best[0]]
         todo = " ".join([f"use {best[0]}, which has the better {score}.", *then])
     calibrated = ", after calibration" if any(one.calibrated for one in findings) else ""
-    return [Claims("Which model" + calibrated, [f"What to do: {todo}", *(found.verdict for found in pairs.values())])]
+    adjusted = "The p-values are adjusted for all metrics and pairs of models (Holm); the intervals are not."
+    verdicts = [found.verdict for found in pairs.values()]
+    return [Claims("Which model" + calibrated, [f"What to do: {todo}", *verdicts, adjusted])]
