@@ -65,6 +65,32 @@ def test_an_excluded_label_has_infinite_loss(monkeypatch: pytest.MonkeyPatch) ->
         assert found[:2].tolist() == [torch.inf, 800.0]
 
 
+@pytest.mark.parametrize("squared", [False, True])
+@pytest.mark.parametrize(("rows", "classes"), SIZES)
+def test_excess_of_the_labels(rows: int, classes: int, squared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    z, _ = drawn(rows, classes)
+    p = softmax(z)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        losses = (p**2).sum(axis=1, keepdims=True) + 1 - 2 * p if squared else -np.log(p)
+        excess = losses - losses.min(axis=1, keepdims=True)
+        means = [np.where(p > 0, p * excess**power, 0.0).sum(axis=1) for power in (1, 2)]
+    expected = np.stack([losses.min(axis=1), *means, excess.max(axis=1)])
+    for found in in_both(monkeypatch, lambda: _kernel.label_excess(z, squared=squared)):
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-11, atol=1e-14)
+
+
+@pytest.mark.parametrize(("rows", "classes"), SIZES)
+def test_signed_sums_of_the_classes(rows: int, classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    z, labels = drawn(rows, classes)
+    p, y = softmax(z), labels.numpy()
+    signs = torch.linspace(-1, 1, classes * 7, dtype=torch.float64).view(classes, 7)
+    cell = np.clip(np.searchsorted(np.arange(8) / 7 + EDGE, p) - 1, 0, 6)
+    chosen = np.take_along_axis(np.broadcast_to(signs.numpy(), (rows, classes, 7)), cell[..., None], axis=2)[..., 0]
+    expected = (chosen * (p - (np.arange(classes) == y[:, None]))).sum(axis=1)
+    for found in in_both(monkeypatch, lambda: _kernel.class_signs(z, labels, signs)):
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-11, atol=1e-14)
+
+
 @pytest.mark.parametrize(("rows", "classes"), SIZES)
 def test_moments(rows: int, classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     z, labels = drawn(rows, classes)

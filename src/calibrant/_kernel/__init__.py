@@ -65,6 +65,37 @@ def row_statistics(logits: Tensor, labels: Tensor) -> RowStatistics:
     return RowStatistics(*map(torch.cat, zip(*found, strict=True)))
 
 
+def label_excess(logits: Tensor, *, squared: bool = False) -> Tensor:
+    """Return each row's smallest loss over all labels, and the mean, mean square and maximum of the excess over it (4, N).
+
+    The means are under the row's probabilities, to which a label of probability 0 does not contribute.
+
+    Args:
+        logits: Logits (N, K).
+        squared: Whether the loss of a label is the Brier score Σ_k p_k² + 1 − 2p instead of −log p.
+    """
+    rows, classes = logits.shape
+    if (loops := _loops_for(logits)) is not None:
+        out = np.empty((4, rows))
+        _in_segments(lambda part: loops.label_excess(_array(logits[part]), squared, *out[:, part]), rows, classes)
+        return torch.from_numpy(out)
+    found = torch.empty(4, rows, dtype=torch.float64, device=logits.device)
+    for part in row_chunks(rows, classes, device=logits.device):
+        z = logits[part].double()
+        top, decision = z.max(dim=1, keepdim=True)
+        gap = (top - z).clamp_max_(1e30)  # 0 · ∞ would be NaN
+        e = gap.neg().exp_().scatter_(1, decision, 0.0)
+        p, most = 1 / (1 + e.sum(dim=1)), top[:, 0] - z.amin(dim=1)
+        # with e = p_k / max p, the excess of label k is −log e, or (2 max p) · (1 − e) for the Brier score
+        excess, unit, least = gap, torch.ones_like(p), e.sum(dim=1).log1p()
+        if squared:
+            excess, unit, least = 1 - e, 2 * p, (e.square().sum(dim=1) + e.sum(dim=1).square()) * p.square()
+            most = 1 - most.neg().exp()
+        mean, square = (e * excess).sum(dim=1) * p, (e * excess.square()).sum(dim=1) * p
+        found[:, part] = torch.stack([least, unit * mean, unit.square() * square, unit * most])
+    return found
+
+
 def temperature_moments(logits: Tensor, labels: Tensor, weights: Tensor | None, beta: float) -> Tensor:
     """Return Σ w E[d], Σ w Var[d] and Σ w d_label (3,), float64 on the CPU, for d = z − max z with moments under softmax(βz).
 
@@ -135,6 +166,27 @@ def class_bins(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
         columns = ((flat, torch.ones_like(q)), (flat, q), (at, torch.ones_like(event)), (flat, q * q), (at, event))
         table += torch.stack([torch.bincount(index, column, classes * bins) for index, column in columns])
     return table
+
+
+def class_signs(logits: Tensor, labels: Tensor, signs: Tensor) -> Tensor:
+    """Return Σ_k s_k (p_k − y_k) for each row (N,), where s_k is the entry of ``signs`` for the bin of class k's probability.
+
+    Args:
+        logits: Logits (N, K).
+        labels: Labels (N,), int64 in [0, K), at which y is 1; elsewhere y is 0.
+        signs: Numbers (K, B), float64, for B bins of equal width.
+    """
+    (rows, classes), bins = logits.shape, signs.shape[1]
+    if (loops := _loops_for(logits)) is not None:
+        y, table, out = labels.contiguous().numpy(), signs.contiguous().numpy(), np.empty(rows)
+        _in_segments(lambda part: loops.class_signs(_array(logits[part]), y[part], table, out[part]), rows, classes)
+        return torch.from_numpy(out)
+    signed = torch.empty(rows, dtype=torch.float64, device=logits.device)
+    for part in row_chunks(rows, classes, device=logits.device):
+        p = torch.softmax(logits[part].double(), dim=1)
+        sign = signs.expand(len(p), -1, -1).gather(2, bin_of(p, bins)[..., None])[..., 0]
+        signed[part] = (sign * p).sum(dim=1) - sign.gather(1, labels[part, None])[:, 0]
+    return signed
 
 
 def bin_of(p: Tensor, bins: int) -> Tensor:

@@ -177,6 +177,64 @@ def row_statistics(logits, labels, confidence, decision, nll, brier):  # type: i
 
 
 @_loop
+def label_excess(logits, squared, least, mean, square, most):  # type: ignore[no-untyped-def]
+    """Write each row's smallest loss over its labels, and the mean, mean square and maximum of the labels' excess over it.
+
+    The loss of a label is −log p or, if ``squared``, the Brier score.
+    """
+    rows, classes = logits.shape
+    flat, wide = logits.reshape(-1), classes >= WIDE
+    work, top, index = np.empty((classes, LANES), logits.dtype), np.empty(LANES, logits.dtype), np.empty(LANES, i32)
+    others, squares, low = np.ones(LANES), np.ones(LANES), np.zeros(LANES)
+    one, two, negative = np.ones(LANES), np.ones(LANES), np.empty(classes, logits.dtype)
+    for first in range(0, rows, LANES):
+        here = min(LANES, rows - first)
+        # With e = p_k / max p, the excess of label k is −log e, or (2 max p) · (1 − e) for the Brier score
+        if wide:
+            for j in range(here):
+                row = flat[(first + j) * classes : (first + j + 1) * classes]
+                largest = _largest_of(row, work[0])
+                at = _first_class(row, largest)
+                total, square_sum, moment, second = 0.0, 0.0, 0.0, 0.0
+                for k in range(classes):
+                    d = max(f64(row[k]) - f64(largest), -1e30)  # e · ∞ would be infinite
+                    e = exponential(d) if i32(k) != at else 0.0
+                    u = 1.0 - e if squared else -d
+                    total += e
+                    square_sum += e * e
+                    moment += e * u
+                    second += e * u * u
+                    negative[k] = -row[k]
+                others[j], squares[j], one[j], two[j] = total, square_sum, moment, second
+                low[j] = -f64(_largest_of(negative, work[0])) - f64(largest)
+        else:
+            _lay_out(flat, first, here, classes, work, top, index)
+            others[:], squares[:], one[:], two[:], low[:] = 0.0, 0.0, 0.0, 0.0, 0.0
+            for k in range(classes):
+                line = work[k]
+                for j in range(LANES):
+                    exact = f64(line[j]) - f64(top[j])
+                    d = max(exact, -1e30)
+                    e = exponential(d) if index[j] != i32(k) else 0.0
+                    u = 1.0 - e if squared else -d
+                    others[j] += e
+                    squares[j] += e * e
+                    one[j] += e * u
+                    two[j] += e * u * u
+                    low[j] = min(low[j], exact)
+        for j in range(LANES):
+            p = 1.0 / (1.0 + others[j])
+            unit = 2.0 * p if squared else 1.0
+            squares[j] = (squares[j] + others[j] * others[j]) * p * p if squared else log1p(others[j])
+            one[j] *= unit * p
+            two[j] *= unit * unit * p
+            low[j] = unit * (1.0 - exponential(low[j])) if squared else -low[j]
+        for j in range(here):
+            i = first + j
+            least[i], mean[i], square[i], most[i] = squares[j], one[j], two[j], low[j]
+
+
+@_loop
 def temperature_moments(logits, labels, weights, beta):  # type: ignore[no-untyped-def]
     """Return Σ w E, Σ w Var and Σ w (z_label − max z) (3,), with moments of z − max z under softmax(βz); empty weights mean 1."""
     rows, classes = logits.shape
@@ -272,41 +330,46 @@ def pair_bins(p, y, bins):  # type: ignore[no-untyped-def]
 
 
 @_loop
+def _class_cells(flat, first, here, bins, work, e, cells):  # type: ignore[no-untyped-def]
+    """Write the probabilities of rows ``first`` … into ``e`` (K, 1) for one row, or (K, LANES), and their bins into ``cells``."""
+    p, classes = e.reshape(-1), e.shape[0]
+    if e.shape[1] == 1:
+        row, total = flat[first * classes : (first + 1) * classes], 0.0
+        largest = _largest_of(row, work[0])
+        for k in range(classes):
+            p[k] = exponential(f64(row[k]) - f64(largest))
+            total += p[k]
+        total = 1.0 / total
+        for k in range(classes):
+            p[k] *= total
+    else:
+        top, index, norm = np.empty(LANES, work.dtype), np.empty(LANES, i32), np.zeros(LANES)
+        _lay_out(flat, first, here, classes, work, top, index)
+        for k in range(classes):
+            line, out = work[k], e[k]
+            for j in range(LANES):
+                out[j] = exponential(f64(line[j]) - f64(top[j]))
+                norm[j] += out[j]
+        for j in range(LANES):
+            norm[j] = 1.0 / norm[j]
+        for k in range(classes):
+            out = e[k]
+            for j in range(LANES):
+                out[j] *= norm[j]
+    for i in range(len(p)):
+        cells[i] = bin_of(p[i], bins)
+
+
+@_loop
 def class_bins(logits, labels, bins):  # type: ignore[no-untyped-def]
     """Return rows, Σp, Σy, Σp² and Σpy (K · B · 5,) in equal-width bins of each class's probability, y being 1 for the label."""
     rows, classes = logits.shape
-    flat, wide = logits.reshape(-1), classes >= WIDE_TABLES
-    step = 1 if wide else LANES
-    work, top, index = np.empty((classes, LANES), logits.dtype), np.empty(LANES, logits.dtype), np.empty(LANES, i32)
-    e, norm, cells = np.empty((classes, step)), np.ones(LANES), np.empty(classes * step, i32)
+    flat, step = logits.reshape(-1), 1 if classes >= WIDE_TABLES else LANES
+    work, e, cells = np.empty((classes, LANES), logits.dtype), np.empty((classes, step)), np.empty(classes * step, i32)
     p, sums = e.reshape(-1), np.zeros(5 * classes * bins)
     for first in range(0, rows, step):
         here = min(step, rows - first)
-        if wide:
-            row, total = flat[first * classes : (first + 1) * classes], 0.0
-            largest = _largest_of(row, work[0])
-            for k in range(classes):
-                p[k] = exponential(f64(row[k]) - f64(largest))
-                total += p[k]
-            total = 1.0 / total
-            for k in range(classes):
-                p[k] *= total
-        else:
-            _lay_out(flat, first, here, classes, work, top, index)
-            norm[:] = 0.0
-            for k in range(classes):
-                line, out = work[k], e[k]
-                for j in range(LANES):
-                    out[j] = exponential(f64(line[j]) - f64(top[j]))
-                    norm[j] += out[j]
-            for j in range(LANES):
-                norm[j] = 1.0 / norm[j]
-            for k in range(classes):
-                out = e[k]
-                for j in range(LANES):
-                    out[j] *= norm[j]
-        for i in range(classes * step):
-            cells[i] = bin_of(p[i], bins)
+        _class_cells(flat, first, here, bins, work, e, cells)
         for j in range(here):
             place, table = u64(j), u64(0)
             for _ in range(classes):
@@ -321,3 +384,23 @@ def class_bins(logits, labels, bins):  # type: ignore[no-untyped-def]
             sums[at + 2] += 1.0
             sums[at + 4] += p[own]
     return sums
+
+
+@_loop
+def class_signs(logits, labels, signs, signed):  # type: ignore[no-untyped-def]
+    """Write Σ_k s_k (p_k − y_k) of each row, where s_k is the entry of ``signs`` (K, B) for the bin of class k's probability."""
+    rows, classes = logits.shape
+    flat, bins, step = logits.reshape(-1), signs.shape[1], 1 if classes >= WIDE_TABLES else LANES
+    work, e, cells = np.empty((classes, LANES), logits.dtype), np.empty((classes, step)), np.empty(classes * step, i32)
+    p, sign = e.reshape(-1), signs.reshape(-1)
+    for first in range(0, rows, step):
+        here = min(step, rows - first)
+        _class_cells(flat, first, here, bins, work, e, cells)
+        for j in range(here):
+            place, table, total = u64(j), u64(0), 0.0
+            for _ in range(classes):
+                total += sign[table + u64(cells[place])] * p[place]
+                place += u64(step)
+                table += u64(bins)
+            label = labels[first + j]
+            signed[first + j] = total - sign[label * bins + cells[j + label * step]]

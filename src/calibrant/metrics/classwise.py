@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from calibrant._core.numerics import row_chunks
-from calibrant._kernel import class_bins
+from calibrant._kernel import class_bins, class_signs
 from calibrant.binning import LOOP_BINS, BinTable, EqualMass, EqualWidth
 from calibrant.data.predictions import Predictions
 from calibrant.errors import NoIntervalError
@@ -57,7 +57,10 @@ class ClasswiseECE(BinnedMetric):
 
         The signs are the signs of the gaps of the row's bins. The table does not show how the classes of a row vary together.
         """
-        sign, labels = torch.cat([torch.sign(table.gap), table.gap.new_zeros(1)]), data.require_labels()
+        sign, labels = torch.sign(table.gap), data.require_labels()
+        if self._in_loops(data):
+            return Powers.of(class_signs(data.logits, labels, sign.view(data.classes, -1)), data.weights)
+        sign = torch.cat([sign, sign.new_zeros(1)])
         signed = torch.empty(len(data), dtype=torch.float64, device=labels.device)
         for rows, p, cell in self._cells(data):
             signs = sign[cell]  # cell −1 (in no bin) reads the 0 at the end
@@ -113,8 +116,7 @@ class ClasswiseECE(BinnedMetric):
         """Return the bins of all classes as one table (K · B); it is computed once and cached."""
         labels, weight = data.require_labels(), data.weights
         if self not in data.sums:
-            plain = data.given_probs is None and weight is None and data.logits.device.type == "cpu"
-            if plain and isinstance(self.binning, EqualWidth) and self.binning.bins <= LOOP_BINS:
+            if weight is None and self._in_loops(data):
                 found = BinTable.of_sums(class_bins(data.logits, labels, self.binning.bins), len(data))
             else:
                 parts = []
@@ -128,6 +130,11 @@ class ClasswiseECE(BinnedMetric):
             data.sums[self] = found
         table: BinTable = data.sums[self]
         return table
+
+    def _in_loops(self, data: Predictions) -> bool:
+        """Return whether the kernel has this binning of the softmax of the logits."""
+        plain = data.given_probs is None and data.logits.device.type == "cpu"
+        return plain and isinstance(self.binning, EqualWidth) and self.binning.bins <= LOOP_BINS
 
     def residuals(self, data: Predictions) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Yield blocks of rows with their cells (n, …) and the amounts that each row adds to Σ (p − y) of these cells."""

@@ -11,6 +11,7 @@ from torch import Tensor
 from calibrant._core.check import check_choice
 from calibrant._core.numerics import row_chunks
 from calibrant._core.warn import warn_user
+from calibrant._kernel import label_excess
 from calibrant.binning import BinTable
 from calibrant.data.checks import Data, require_predictions
 from calibrant.data.predictions import Predictions
@@ -68,22 +69,6 @@ class _LabelLoss(MeanMetric):
     def of_labels(self, log_probs: Tensor) -> Tensor:
         """Return the loss (n, K) that each label would have, from log-probabilities (n, K)."""
 
-    def excess(self, data: Predictions) -> Excess:
-        """Return which losses the rows could have over all labels, computed in chunks of rows."""
-        # filled chunk by chunk, because small tensors kept between large ones that are freed would fragment the memory
-        found = torch.empty(4, len(data), dtype=torch.float64, device=data.logits.device)
-        for rows in row_chunks(len(data), data.classes):
-            # column-major, so that sums over few classes are vectorised
-            logs = data.log_probs_in(rows).T.contiguous().T
-            loss = self.of_labels(logs)
-            least = loss.amin(dim=1)
-            above, p = loss.sub_(least[:, None]), logs.exp()
-            most = above.amax(dim=1)
-            above.masked_fill_(logs == -inf, 0.0)  # a label of probability 0 contributes nothing to the expectation
-            expected = p.mul_(above)
-            found[:, rows] = torch.stack([least, expected.sum(dim=1), (expected * above).sum(dim=1), most])
-        return Excess(*found)
-
 
 @dataclass(frozen=True)
 class NLL(_LabelLoss):
@@ -114,6 +99,10 @@ class NLL(_LabelLoss):
     def of_labels(self, log_probs: Tensor) -> Tensor:
         """Return the loss (n, K) that each label would have."""
         return -log_probs
+
+    def excess(self, data: Predictions) -> Excess:
+        """Return which losses the rows could have over all labels."""
+        return Excess(*label_excess(data.logits))
 
 
 @dataclass(frozen=True)
@@ -148,6 +137,10 @@ class Brier(_LabelLoss):
         """Return the score Σ_k p_k² + 1 − 2 p_j (n, K) for each label j."""
         p = log_probs.exp()
         return p.square().sum(dim=1, keepdim=True) + 1 - 2 * p
+
+    def excess(self, data: Predictions) -> Excess:
+        """Return which scores the rows could have over all labels."""
+        return Excess(*label_excess(data.logits, squared=True))
 
 
 @dataclass(frozen=True)
