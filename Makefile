@@ -66,7 +66,7 @@ bench: .bench-venv/ready ## compare speed with other libraries, in an environmen
 	.bench-venv/bin/python -W ignore -m benchmarks.race --json .bench-venv/records
 
 clean: ## remove what was built; keeps .venv and your runs
-	rm -rf build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist site .mypy_cache .pytest_cache .ruff_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:

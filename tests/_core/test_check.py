@@ -81,9 +81,7 @@ def test_numbers_counts_and_choices() -> None:
     for call, text in (
         (lambda: check.check_number(-1, name="gamma", low=-1, open_low=True), r"gamma in \(-1, inf\), got -1"),
         (lambda: check.check_number(2, name="x", high=2, open_high=True), r"x in \(-inf, 2\), got 2"),
-        (lambda: check.check_number(2.5, name="x", high=2), r"x in \(-inf, 2\], got 2\.5"),
         (lambda: check.check_number(True, name="x"), "got True; pass a number"),
-        (lambda: check.check_count(0, name="bins"), "bins as an integer ≥ 1, got 0"),
         (lambda: check.check_choice("modd", name="mode", choices=("a", "mode")), "got 'modd'; did you mean 'mode'"),
         (lambda: check.check_unit_interval(torch.tensor([0.5, 1.5]), name="p"), r"got 1\.5 in row 1; pass probabilities"),
     ):  # fmt: skip

@@ -131,17 +131,6 @@ def test_lbfgs_ends_where_newtons_method_does(make: Any, classes: int, monkeypat
     assert 0 < found.gradient <= 1e-8
 
 
-@pytest.mark.parametrize("make", [VectorScaling, MatrixScaling, BiasScaling])
-def test_many_rows_end_at_the_same_minimum_as_few(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    z, y = sample(2000, 4)
-    exact = make().fit(z, y)
-    monkeypatch.setattr(affine, "_SAMPLE", 100)
-    monkeypatch.setattr(affine, "_MANY_PARAMETERS", 1)
-    found = make().fit(z, y)
-    torch.testing.assert_close(found(z).softmax(1), exact(z).softmax(1), rtol=0, atol=1e-7)
-    assert 0 < found.gradient <= 1e-8
-
-
 def test_separable_rows_without_a_ridge_have_no_answer() -> None:
     z = torch.randn(60, 3, generator=torch.Generator().manual_seed(0), dtype=F64)
     y = (z * torch.tensor([1.0, 0.5, 2.0])).argmax(dim=1)

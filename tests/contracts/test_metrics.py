@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from tests import makers
-from tests.draws import drawn
 from torch import Tensor
 
 import calibrant.metrics as family
@@ -121,13 +120,6 @@ def test_a_metric_that_breaks_a_rule_is_named(call: Callable[[Any], float], rule
     faulty = type("Faulty", (Plain,), {"measure": lambda self, rows: call(rows)})
     with pytest.raises(AssertionError, match=rule):
         check_metric(faulty())
-
-
-@pytest.mark.parametrize("metric", [m for m in METRICS if m.measures_calibration], ids=repr)
-def test_a_calibrated_model_scores_better(metric: Metric) -> None:
-    true, labels = drawn(1000, 3, spread=2, sharp=1, dtype=torch.float32)
-    good, bad = (metric(Predictions.from_logits(true * scale, labels)) for scale in (1, 5))
-    assert abs(good) < abs(bad)
 
 
 # The worst value is that of other rows, or there is none.
