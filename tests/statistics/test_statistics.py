@@ -345,6 +345,10 @@ def test_the_variance_of_a_gap_holds_that_of_its_confidences() -> None:
         error = float((part * (p - y - gap)).square().sum().sqrt())
         found, degrees = error_interval(table, 0.0), 1 / float(part.square().sum()) - 1
         assert abs(gap) - found.low == pytest.approx(stats.t.ppf(0.975, degrees) * error, rel=0.01)
+    # ten rows, half of them right, of which a bin's pseudo-rows are as well: nine degrees of freedom
+    ten = BinTable.from_pairs(torch.zeros(10, dtype=torch.int64), torch.full((10,), 0.95), torch.arange(10) % 2, bins=1)
+    found = error_interval(ten, 0.0)
+    assert found.estimate - found.low == pytest.approx(stats.t.ppf(0.975, 9) * 0.5 / 10**0.5, rel=1e-3)
 
 
 def test_the_limit_of_grouped_rows_is_wider() -> None:
