@@ -16,7 +16,7 @@ from torch import nn
 from calibrant import binning, losses
 from calibrant._core.config import build, find_class
 from calibrant._files import error_boundary
-from calibrant.errors import FileFormatError, InputError, UsageWarning
+from calibrant.errors import InputError, UsageWarning
 from calibrant.study import models
 from calibrant.study.data import data_set
 from calibrant.study.recipe import Cell, Recipe, Study, Training
@@ -84,7 +84,7 @@ def make_optimizers(model: nn.Module, plan: Training) -> list[torch.optim.Optimi
     rest = [p for name, p in model.named_parameters() if not name.startswith(tuple(plan.rates))]
     groups.append({"params": rest, "lr": plan.lr, "initial_lr": plan.lr})
     kinds: dict[str, Any] = {
-        "sgd": partial(torch.optim.SGD, momentum=plan.momentum, nesterov=plan.nesterov),
+        "sgd": partial(torch.optim.SGD, momentum=plan.momentum),
         "adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "adagrad": torch.optim.Adagrad,
     }  # fmt: skip
     main = kinds[plan.optimizer](groups, lr=plan.lr, weight_decay=plan.weight_decay)
@@ -120,15 +120,6 @@ def check_study(study: Study) -> None:
                 done.add(key)
                 with naming(place):
                     check(recipe)
-
-
-def check_folders(cells: Iterable[Cell]) -> None:
-    """Raise ``FileFormatError`` for the first data folder that does not exist, before a training run begins."""
-    for place, setting in missing_folders(cells):
-        wanted, got = f"the data of setting {setting!r}", f"no such folder: {place}"
-        raise FileFormatError(
-            wanted, got, "put the data there, or name another folder with --data or study.with_data_from"
-        )
 
 
 def missing_folders(cells: Iterable[Cell]) -> list[tuple[str, str]]:

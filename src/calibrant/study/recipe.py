@@ -49,14 +49,12 @@ class Training:
         optimizer: ``"sgd"``, ``"adam"``, ``"adamw"`` or ``"adagrad"``.
         lr: Initial learning rate.
         momentum: Momentum of SGD.
-        nesterov: Whether SGD uses Nesterov momentum.
         weight_decay: Weight decay, as PyTorch's optimiser defines it.
         rates: Dict from prefixes of parameter names to initial learning rates that replace ``lr``.
         plain: Prefixes of parameters that are updated by SGD without momentum or weight decay, at their rate in ``rates``.
             All other parameters use ``optimizer`` (Mukhoti et al. train word vectors by SGD and the rest by AdaGrad).
-        schedule: ``"steps"`` (× ``decay`` at each milestone) or ``"cosine"`` (to 0 after the last epoch).
+        schedule: ``"steps"`` (× 0.1 at each milestone) or ``"cosine"`` (to 0 after the last epoch).
         milestones: Epochs, counted from 0, at which the learning rate is lowered.
-        decay: Factor on the learning rate at a milestone.
         step_first: Whether to lower the rate one epoch before each milestone, as in code that steps its scheduler before
             the training epoch (Mukhoti et al. 2020, on PyTorch ≥ 1.1).
         reduction: ``"mean"`` or ``"sum"`` of the loss over a batch.
@@ -64,24 +62,21 @@ class Training:
             trees into a mean over trees.
         clip: Largest gradient norm, or None.
         drop_last: Whether to leave out an incomplete last batch.
-        select: The epoch whose weights are kept: ``"last"``; ``"accuracy"``, the epoch with the best validation accuracy;
-            or ``"calibrated_nll"``, the epoch with the best validation log-loss after temperature scaling (refine, then
-            calibrate). Test data are never used for selection.
+        select: The epoch whose weights are kept: ``"last"``, or ``"accuracy"`` for the epoch with the best validation
+            accuracy. Test data are never used for selection.
         precision: Lightning Fabric's precision: ``"32-true"``, ``"bf16-mixed"`` …
         channels_last: Whether to store images as height × width × channels, which tensor cores process faster.
         devices: Number of processes over which each batch is split (distributed data parallel).
         threads: Number of threads per process; results are reproducible only for a fixed number.
         measure_every: Number of epochs between entries of the trajectory.
-        update_every: Number of steps between updates of an adaptive loss on validation data; 0 updates it after each epoch
-            (AdaFocal's code: ``--update-gamma-every``).
         checkpoint_every: Number of epochs between checkpoints; 0 writes none.
 
     Raises:
         InputError: If a field is outside its range, or fields contradict each other.
 
     Examples:
-        >>> Training(epochs=10, batch=32, milestones=(5,)).decay
-        0.1
+        >>> Training(epochs=10, batch=32, milestones=(5,)).optimizer
+        'sgd'
     """
 
     epochs: Count
@@ -89,32 +84,28 @@ class Training:
     optimizer: Literal["sgd", "adam", "adamw", "adagrad"] = "sgd"
     lr: NonNegative = 0.1
     momentum: Annotated[NonNegative, Field(lt=1)] = 0.0
-    nesterov: Flag = False
     weight_decay: NonNegative = 0.0
     rates: dict[str, NonNegative] = field(default_factory=dict)
     plain: tuple[Text, ...] = ()
     schedule: Literal["steps", "cosine"] = "steps"
     milestones: tuple[Natural, ...] = ()
-    decay: NonNegative = 0.1
     step_first: Flag = False
     reduction: Literal["mean", "sum"] = "mean"
     loss_factor: Positive = 1.0
     clip: Positive | None = None
     drop_last: Flag = False
-    select: Literal["last", "accuracy", "calibrated_nll"] = "last"
+    select: Literal["last", "accuracy"] = "last"
     precision: Precision = "32-true"
     channels_last: Flag = False
     devices: Count = 1
     threads: Count = 1
     measure_every: Count = 1
-    update_every: Natural = 0
     checkpoint_every: Natural = 10
 
     @model_validator(mode="after")
     def _check(self) -> "Training":
-        if self.optimizer != "sgd" and (self.momentum or self.nesterov):
-            wanted = "the optimizer 'sgd' for momentum and nesterov"
-            raise refuse(wanted, repr(self.optimizer), "leave them out")
+        if self.optimizer != "sgd" and self.momentum:
+            raise InputError("the optimizer 'sgd' for momentum", repr(self.optimizer), "leave momentum out")
         if without := [prefix for prefix in self.plain if prefix not in self.rates]:
             raise refuse("a rate for each prefix in plain", f"none for {shown(without[0])}", "add it to rates")
         if self.plain and (self.clip is not None or self.devices > 1):

@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import signal
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
@@ -15,15 +15,15 @@ import torch
 import torch.distributed as dist
 
 from calibrant._files import error_boundary
-from calibrant.errors import CalibrantError, FitError, InputError, optional
-from calibrant.study.build import check_folders, check_study
+from calibrant.errors import CalibrantError, FileFormatError, FitError, InputError, optional
+from calibrant.study.build import check_study, missing_folders
 from calibrant.study.recipe import Cell, Recipe, Study
 from calibrant.study.store import Store
 from calibrant.study.train import training
 
-MAX_DEATHS = 3  # number of times in a row that processes may die before the study raises an error
 RETRIES = 3  # number of times that a training run is repeated if its worker on a Ray cluster dies
 LOOK_EVERY = 1.0  # seconds between two readings of the numbers of finished epochs
+MEMORY = "check the memory, then run the study again (finished runs are kept)"
 
 
 @dataclass(frozen=True)
@@ -56,23 +56,18 @@ def run_study(study: Study, store: Store, *, workers: int = 1, accelerator: str 
         The progress after each epoch and each finished run.
 
     Raises:
-        FitError: If a training run diverges or does not fit into its device's memory, or if processes die three times in a
-            row.
+        FitError: If a training run diverges or does not fit into its device's memory, or if a process dies.
         FileFormatError: If the disk has too little space for the files of a run.
         InputError: If there are several workers and a training run uses several devices.
     """
     waiting, total = unfinished(study, store, inside_workers=workers > 1)
-    done = total - len(waiting)
-    if workers == 1:
-        for cell in waiting:
-            for epoch in execute(cell.recipe, store, accelerator=accelerator):
-                yield Step(cell, epoch, done, total)
-            done += 1
-            yield Step(cell, cell.recipe.training.epochs, done, total)
+    if workers > 1 and waiting:
+        yield from _in_processes(waiting, store, total, workers=workers, accelerator=accelerator)
         return
-    for cell, reached in _in_processes(waiting, store, workers=workers, accelerator=accelerator):
-        done += reached is None
-        yield Step(cell, cell.recipe.training.epochs if reached is None else reached, done, total)
+    for done, cell in enumerate(waiting, start=total - len(waiting)):
+        for epoch in execute(cell.recipe, store, accelerator=accelerator):
+            yield Step(cell, epoch, done, total)
+        yield Step(cell, cell.recipe.training.epochs, done + 1, total)
 
 
 def unfinished(study: Study, store: Store, *, inside_workers: bool) -> tuple[list[Cell], int]:
@@ -88,7 +83,9 @@ def unfinished(study: Study, store: Store, *, inside_workers: bool) -> tuple[lis
     # seed by seed, so that a study that is stopped early has complete seeds to compare
     by_seed = sorted(cells, key=lambda cell: study.seeds.index(cell.recipe.seed))
     left = {cell.recipe.fingerprint: cell for cell in by_seed if not store.finished(cell.recipe)}
-    check_folders(left.values())
+    for folder, setting in missing_folders(left.values()):
+        remedy = "put the data there, or name another folder with --data or study.with_data_from"
+        raise FileFormatError(f"the data of setting {setting!r}", f"no such folder: {folder}", remedy)
     devices = max((cell.recipe.training.devices for cell in left.values()), default=1)
     if inside_workers and devices > 1:
         raise InputError("devices = 1 with several workers or Ray", str(devices), "run it with one worker here")
@@ -120,65 +117,35 @@ def execute(recipe: Recipe, store: Store, *, accelerator: str = "auto") -> Itera
         store.save(recipe, run)
 
 
-def _in_processes(
-    cells: list[Cell], store: Store, *, workers: int, accelerator: str
-) -> Iterator[tuple[Cell, int | None]]:
-    """Yield cells with their number of finished epochs, or with None for a finished run.
-
-    Runs whose process died are retried.
-    """
-    context = multiprocessing.get_context("spawn")
-    left = {cell.recipe.fingerprint: cell for cell in cells}
-    deaths = 0  # consecutive deaths of the pool, which does not show which run was the cause
-    while left:
-        workers, waiting = min(workers, len(left)), list(left.values())
-        # shared without a lock, because a killed worker could keep it
-        epochs, seen = context.RawArray("l", len(waiting)), [0] * len(waiting)
-        with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(epochs,)) as pool:
-            try:
-                futures = {
-                    pool.submit(_run_and_count, cell.recipe, store, accelerator, place): cell
-                    for place, cell in enumerate(waiting)
-                }
-                while futures:
-                    for place, cell in enumerate(waiting):
-                        if epochs[place] != seen[place] and cell.recipe.fingerprint in left:
-                            seen[place] = epochs[place]
-                            yield cell, seen[place]
-                    for future in wait(futures, LOOK_EVERY, return_when=FIRST_COMPLETED).done:
-                        cell = futures.pop(future)
-                        future.result()
-                        del left[cell.recipe.fingerprint]
-                        deaths = 0
-                        yield cell, None
-            except BrokenProcessPool as error:
-                deaths += 1
-                if deaths == MAX_DEATHS:
-                    wanted = f"{workers} training runs at a time to finish"
-                    got = f"{MAX_DEATHS} deaths of their processes in a row without a finished run"
-                    remedy = "check the memory, then run the study again (finished runs are kept)"
-                    raise FitError(wanted, got, remedy) from error
-            finally:
-                pool.shutdown(wait=True, cancel_futures=True)
-        for name in [name for name, cell in left.items() if store.finished(cell.recipe)]:
-            deaths = 0
-            yield left.pop(name), None  # finished, but its future was lost with the pool
+def _in_processes(waiting: list[Cell], store: Store, total: int, *, workers: int, accelerator: str) -> Iterator[Step]:
+    """Execute training runs in several processes and yield progress events."""
+    context, done = multiprocessing.get_context("spawn"), total - len(waiting)
+    with context.Manager() as manager:
+        epochs = manager.dict()  # maps fingerprints to numbers of finished epochs that were not reported yet
+        # Ctrl-C ends a worker without a traceback; finished runs are already on disk
+        on_start: Any = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_DFL)}
+        pool = ProcessPoolExecutor(min(workers, len(waiting)), context, **on_start)
+        try:
+            futures = {pool.submit(_run_whole, cell.recipe, store, accelerator, epochs): cell for cell in waiting}
+            while futures:
+                for future in wait(futures, LOOK_EVERY, return_when=FIRST_COMPLETED).done:
+                    cell = futures.pop(future)
+                    future.result()
+                    done += 1
+                    yield Step(cell, cell.recipe.training.epochs, done, total)
+                for future, cell in futures.items():
+                    if future.running() and (epoch := epochs.pop(cell.recipe.fingerprint, None)):
+                        yield Step(cell, epoch, done, total)
+        except BrokenProcessPool as error:
+            raise FitError(f"{workers} training runs at a time to finish", "a process that died", MEMORY) from error
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
-_epochs: Any = None  # in a worker, the numbers of finished epochs of all training runs of its pool
-
-
-def _begin(epochs: Any) -> None:
-    """Initialise a worker so that Ctrl-C ends it without a traceback; finished runs are already on disk."""
-    global _epochs
-    _epochs = epochs
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def _run_and_count(recipe: Recipe, store: Store, accelerator: str, place: int) -> None:
-    """Run a recipe to its end in a worker, and write the number of finished epochs to memory shared with the main process."""
+def _run_whole(recipe: Recipe, store: Store, accelerator: str, epochs: MutableMapping[str, int]) -> None:
+    """Run a recipe to its end in a worker, writing the number of finished epochs to ``epochs``."""
     for epoch in execute(recipe, store, accelerator=accelerator):
-        _epochs[place] = epoch
+        epochs[recipe.fingerprint] = epoch
 
 
 def run_study_on_ray(
@@ -224,7 +191,7 @@ def run_study_on_ray(
             if "folder" in data:  # absolute, because workers have another working directory
                 data["folder"] = str(Path(data["folder"]).absolute())
             task = ray.remote(max_retries=RETRIES, num_cpus=recipe.training.threads, num_gpus=gpus)(_run_whole)
-            tasks[task.remote(replace(recipe, data=data), kept, accelerator)] = cell
+            tasks[task.remote(replace(recipe, data=data), kept, accelerator, {})] = cell
         for done in range(total - len(waiting) + 1, total + 1):
             (reference,), _ = ray.wait(list(tasks))
             cell = tasks.pop(reference)
@@ -234,17 +201,10 @@ def run_study_on_ray(
                 raise (error.cause if isinstance(error.cause, CalibrantError) else error) from None
             except ray.exceptions.WorkerCrashedError as error:
                 wanted = f"the run of {cell.objective!r}, seed {cell.recipe.seed} to finish"
-                remedy = "check the memory, then run the study again (finished runs are kept)"
-                raise FitError(wanted, f"a worker that died {RETRIES + 1} times", remedy) from error
+                raise FitError(wanted, f"a worker that died {RETRIES + 1} times", MEMORY) from error
             yield Step(cell, cell.recipe.training.epochs, done, total)
     finally:  # on an error, or when the caller stops
         for reference in tasks:
             ray.cancel(reference, force=True)
         if own:
             ray.shutdown()
-
-
-def _run_whole(recipe: Recipe, store: Store, accelerator: str) -> None:
-    """Run a recipe to its end in a worker."""
-    for _ in execute(recipe, store, accelerator=accelerator):
-        pass

@@ -131,7 +131,7 @@ class Trainer:
         self._after_epoch(value)
 
     def _train_batches(self) -> float:
-        """Train on every batch, updating an adaptive loss between batches where this is due, and return the mean loss."""
+        """Train on every batch, and return the mean loss."""
         plan, fabric, epoch, seed = self.plan, self.fabric, self.state.epoch, self.recipe.seed
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
@@ -162,8 +162,6 @@ class Trainer:
             for optimizer in self.optimizers:
                 optimizer.step()
             total, steps = total + value.detach(), steps + 1
-            if isinstance(self.loss, Adaptive) and plan.update_every and steps % plan.update_every == 0:
-                self._adapt(predict(self.model, self.fold.validation))
         if not steps:
             got = f"{count} samples for batch = {plan.batch}"
             raise InputError("at least one whole batch per epoch", got, "lower batch, or leave drop_last out")
@@ -177,21 +175,18 @@ class Trainer:
         """Update an adaptive loss, select the epoch to keep, and record a trajectory entry, which alone uses test samples."""
         plan, fold, state = self.plan, self.fold, self.state
         measured = state.epoch % plan.measure_every == 0 or state.epoch == plan.epochs
-        adapts = isinstance(self.loss, Adaptive) and not plan.update_every
-        if not (measured or adapts or plan.select != "last"):
+        adapts, selects = isinstance(self.loss, Adaptive), plan.select == "accuracy"
+        if not (measured or adapts or selects):
             return
         validation = predict(self.model, fold.validation)
         if adapts:
-            self._adapt(validation)
-        if plan.select != "last":
+            self.loss.update(validation)
+            state.uses["adapt the loss"] = state.uses.get("adapt the loss", 0) + 1
+        if selects:
             state.uses["choose the epoch"] = state.uses.get("choose the epoch", 0) + 1
-            if plan.select == "accuracy":
-                figure = float((~validation.correct).double().mean())
-            else:  # refine, then calibrate: the log-loss at the best temperature
-                best = temperature_of_epoch(validation)
-                figure = float(validation.calibrated_by(best, allow_fit_rows=True).nll.mean())
-            if state.best is None or figure < state.best:
-                state.best, state.kept_epoch = figure, state.epoch
+            error = float((~validation.correct).double().mean())
+            if state.best is None or error < state.best:
+                state.best, state.kept_epoch = error, state.epoch
                 state.kept = {name: tensor.detach().clone() for name, tensor in self.network.state_dict().items()}
         if measured:
             train = predict(self.model, fold.train)
@@ -199,11 +194,6 @@ class Trainer:
             splits = {"train": train, "validation": validation, "test": predict(self.model, fold.test)}
             figures = trajectory_entry(splits, model=self.network, loss=self.loss)
             state.trajectory.append({"epoch": state.epoch, "loss": value, **figures})
-
-    def _adapt(self, validation: Predictions) -> None:
-        """Update an adaptive loss, and count this use of validation data."""
-        self.loss.update(validation)
-        self.state.uses["adapt the loss"] = self.state.uses.get("adapt the loss", 0) + 1
 
     def finish(self) -> Run:
         """Return the run, with the predictions of the network that was kept and everything that was recorded."""
@@ -297,7 +287,7 @@ def rate_factor(plan: Training, epoch: int) -> float:
         return 0.5 * (1 + math.cos(math.pi * epoch / plan.epochs))
     # a scheduler that steps before the epoch is one epoch ahead of its milestones
     ahead = 1 if plan.step_first else 0
-    return plan.decay ** sum(epoch + ahead >= milestone for milestone in plan.milestones)
+    return 0.1 ** sum(epoch + ahead >= milestone for milestone in plan.milestones)
 
 
 def trajectory_entry(parts: Mapping[str, Predictions], *, model: nn.Module, loss: nn.Module) -> dict[str, Any]:
