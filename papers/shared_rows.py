@@ -172,9 +172,6 @@ def _resampled(fits: Measured, measure: str, weights: Array) -> Array | None:
         if any(value is None for value in values):
             return None
         return np.array([made(*row) for row in zip(*values, strict=True)])
-    if measure.startswith("gain_of_samples_"):
-        name = measure.removeprefix("gain_of_samples_")
-        return _ece(_few(fits, name), weights) - _ece(fits.after(name), weights)
     if measure.endswith("_few"):
         return _ece(_few(fits, measure.removeprefix("ece_").removesuffix("_few")), weights)
     before = fits.before

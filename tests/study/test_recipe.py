@@ -22,7 +22,7 @@ def test_a_fingerprint_depends_on_what_changes_numbers_alone(tmp_path: Path) -> 
     same = [
         replace(RECIPE, loss=dict(reversed(RECIPE.loss.items()))),
         replace(RECIPE, data={"name": "digits", "folder": "/elsewhere"}),
-        replace(RECIPE, training=replace(RECIPE.training, decay=0.1)),  # its default
+        replace(RECIPE, training=replace(RECIPE.training, lr=0.1)),  # its default
     ]
     assert {one.fingerprint for one in same} == {RECIPE.fingerprint}
     files = [

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 SIZE = (3.5, 2.9)  # width and height of a panel in inches
 SHADES = ("#0b3c66", "#3f8fd0", "#b9d7f0", "#c2410c")  # learned early, later, last; orange for never
-STYLES = {"": "solid", "solid": "solid", "dashed": (0, (4, 2)), "dotted": (0, (1, 1.2)), "points": "none"}
 # style of the reference lines that curves are compared with
 THIN: dict[str, Any] = {"color": LIGHT.faint, "linewidth": 0.8, "linestyle": (0, (2, 3))}
 LEGEND: dict[str, Any] = {
@@ -170,17 +169,16 @@ def _draw_plot(plot: Plot, ax: "Axes") -> None:
 
 def _draw_line(line: Line, place: int, ax: "Axes", *, scale: float, marked: bool) -> None:
     """Draw one curve, the one at position ``place`` of its plot, with its band."""
-    dash: object = DASHES[(place + place // len(COLOURS)) % len(DASHES)]
-    every, shown = 1, marked or len(line.x) == 1
-    if line.group is not None:  # a few marks per line; otherwise consecutive lines differ in more than hue
-        place, dash = line.group, STYLES[line.style]
-        every, shown = 1 if line.style == "points" else max(1, len(line.x) // 6), True
-    colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
+    place = place if line.group is None else line.group
+    dash: Any = line.style or DASHES[place // len(COLOURS) % len(DASHES)]
+    # a few marks per line, so that consecutive lines differ in more than hue
+    every = 1 if marked or line.style == "none" else max(1, len(line.x) // 6)
+    colour = COLOURS[place % len(COLOURS)]
     x, y, low, high = (np.asarray(values, dtype=float) for values in (line.x, line.y, line.low, line.high))
     if len(low):
         ax.fill_between(x, scale * low, scale * high, color=colour, alpha=BAND, linewidth=0)
-    marks = {"marker": marker, "markersize": 3, "markevery": every} if shown else {}
-    ax.plot(x, scale * y, color=colour, linestyle=dash, linewidth=1.5, label=line.label or "_", **marks)  # type: ignore[arg-type]
+    look: dict[str, Any] = {"color": colour, "linestyle": dash, "linewidth": 1.5, "label": line.label or "_"}
+    ax.plot(x, scale * y, marker=MARKERS[place % len(MARKERS)], markersize=3, markevery=every, **look)
 
 
 def _draw_reliability(panel: Reliability, ax: "Axes") -> None:

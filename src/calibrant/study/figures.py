@@ -48,6 +48,7 @@ PLAIN = "CrossEntropyLoss"  # the loss that every family of losses is at strengt
 SIZES = (25, 50, 100, 200, 400, 800, 1600, 3200, 6400)  # sizes of the subsets of validation samples
 DRAWS = 5  # number of subsets of each size
 GAMMAS = (-0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0, 2.0, 3.0, 5.0)
+BINS = (0, 7, 14)  # indices of the bins of 15 that a figure of kind "bins" shows
 BARS = 40
 ROC_POINTS = 200
 
@@ -68,8 +69,7 @@ def drawings(study: Study, measured: Sequence[Measured]) -> list[Drawing]:
     found = []
     for spec in study.figures:
         drawn = [item for item in measured if not spec.objectives or item.objective in spec.objectives]
-        settings = [""] if spec.kind == "best" else places
-        for place in settings:
+        for place in [""] if spec.kind == "best" else places:
             items = [item for item in drawn if place in ("", item.setting)]
             try:
                 made = KINDS[spec.kind](spec, grouped(items, lambda item: item.objective)) if items else []
@@ -79,7 +79,7 @@ def drawings(study: Study, measured: Sequence[Measured]) -> list[Drawing]:
             # a curve with one point shows nothing, and the tables already show what has finished so far
             panels = [one for one in made if not isinstance(one, Plot) or max(len(line.x) for line in one.lines) > 1]
             if panels:
-                found.append(_drawing(spec, items, panels, place if len(settings) > 1 else ""))
+                found.append(_drawing(spec, items, panels, place if len(places) > 1 else ""))
             elif items:
                 warn_user(f"the figure {spec.name!r} is left out: its runs did not record what it shows", UserWarning)
     return found
@@ -108,33 +108,34 @@ def trajectory(spec: FigureSpec, groups: Groups) -> list[Plot]:
     """Return a panel for each entry of ``spec.panels``, with a curve for each objective and each key of the trajectory."""
     panels = []
     for places in spec.panels:
-        single, names = len(places) == 1, [place.rpartition(".")[2] for place in places]
-        one_split = len({place.partition(".")[0] for place in places}) == 1
+        pairs = [(place.rpartition(".")[0], place.rpartition(".")[2]) for place in places]
+        # the title names the split that all curves share; otherwise each label names its own
+        title = SPLITS.get(pairs[0][0], "") if len({split for split, _ in pairs}) == 1 else ""
         lines = []
         for label, runs in groups.items():
-            for place in places:
-                words = label if single else label_of_place(place, split=not one_split)
-                lines.append(curve(words if single or len(spec.objectives) == 1 else f"{label}: {words}", runs, place))
-        if shown := with_points(lines):
-            title = label_of_place(places[0]) if single else SPLITS.get(places[0].partition(".")[0], "") * one_split
+            for place, (split, name) in zip(places, pairs, strict=True):
+                words = NAMES.get(name, name) if title else f"{NAMES.get(name, name)}, {SPLITS.get(split, '')}"
+                shown = label if len(places) == 1 else words if len(groups) == 1 else f"{label}: {words}"
+                lines.append(curve(shown, runs, place))
+        if lines := with_points(lines):
+            names = [name for _, name in pairs]
             what = " and ".join(dict.fromkeys(NAMES.get(name, name).split(" if ")[0] for name in names))
             percent = all(name in FRACTIONS for name in names)
             level = 1.0 if all("temperature" in name for name in names) else None
-            y_label = f"{what} %" if percent else what
-            panels.append(Plot(title, "epoch", y_label, shown, percent=percent, level=level))
+            panels.append(Plot(title, "epoch", f"{what} %" if percent else what, lines, percent=percent, level=level))
     return panels
 
 
 def bins(spec: FigureSpec, groups: Groups) -> list[Plot]:
     """Return panels with confidence − accuracy on validation data for each bin, and a panel with AdaFocal's γ of the bins."""
     panels = []
-    for index in spec.bins:
+    for index in BINS:
         lines = [curve(label, runs, f"validation.gaps_mass.{index}") for label, runs in groups.items()]
         panels.append(Plot(f"bin {index} of 15 of equal mass", "epoch", "confidence − accuracy %", lines, percent=True))
     every = [
         curve(f"γ of {label} in bin {index}", runs, f"loss_state.gammas.{index}")
         for label, runs in groups.items()
-        for index in spec.bins
+        for index in BINS
     ]
     # colours of their own, because the other panels use the first colours for objectives
     gammas = [replace(line, group=len(groups) + place) for place, line in enumerate(with_points(every))]
@@ -235,7 +236,7 @@ def sweep(spec: FigureSpec, groups: Groups) -> list[Plot]:
         family = " to ".join(FAMILIES.get(entry[0], entry[0]) for entry in entries)
         axis = "−γ of focal loss … γ of inverse focal loss" if together else SYMBOLS.get(entries[0][1], entries[0][1])
         for measures in spec.panels:
-            every = [
+            lines = [
                 line_of(
                     MEASURES[measure].label if len(measures) > 1 else "",
                     [xs.index(x) for x, _ in runs_at],
@@ -243,17 +244,11 @@ def sweep(spec: FigureSpec, groups: Groups) -> list[Plot]:
                 )
                 for measure in measures
             ]
-            lines = with_points(every)
-            if absent := [line.label for line in every if line not in lines]:
-                warn_user(
-                    f"the figure {spec.name!r} is drawn without {', '.join(absent)}, which no run has recorded",
-                    UserWarning,
-                )
             first = MEASURES[measures[0]]
             level = 1.0 if measures[0].startswith("temperature") else None
             y = first.heading if len(measures) == 1 else "T" if level else ""
             ticks = {float(place): short(x) for place, x in enumerate(xs)}
-            panels.append(Plot(family, axis, y, lines, ticks, percent=first.percent, level=level, marked=True))
+            panels.append(Plot(family, axis, y, with_points(lines), ticks, first.percent, level=level, marked=True))
     return panels
 
 
@@ -397,13 +392,6 @@ def value_at(entry: Any, place: str) -> float:
         else:
             entry = entry.get(key) if entry is not None else None
     return math.nan if entry is None else float(entry)
-
-
-def label_of_place(place: str, *, split: bool = True) -> str:
-    """Return a label for a place of the trajectory, such as ``"log-loss where wrong, test data"``."""
-    where, _, name = place.rpartition(".")
-    words = NAMES.get(name, name.replace("_", " "))
-    return f"{words}, {SPLITS[where]}" if split and where in SPLITS else words
 
 
 def short(x: float) -> str:

@@ -4,6 +4,7 @@ A measure is a function of the predictions and trajectories of all folds. Tables
 """
 
 import math
+import operator
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial, reduce
 from itertools import product
-from operator import or_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -137,7 +137,7 @@ class Measured:
     def validation_uses(self) -> Counter[str]:
         """How often each validation row was used for each purpose, as the largest count over the folds."""
         counts = (Counter(run.record["validation_uses"]) for run in self.runs)
-        return reduce(or_, counts, Counter({"fit the temperature": 1}))
+        return reduce(operator.or_, counts, Counter({"fit the temperature": 1}))
 
     def calibrators(self, name: str) -> list[Any]:
         """Return the fitted calibrator of each fold.
@@ -324,11 +324,6 @@ def _with_few(measured: Measured, *, name: str) -> float:
     return Measured([Run(run.validation[:FEW], run.test) for run in measured.runs]).value(f"ece_{name}")
 
 
-def _gain_of_samples(measured: Measured, *, name: str) -> float:
-    """Return how much lower the ECE is after fitting on all validation samples instead of the first 200."""
-    return measured.value(f"ece_{name}_few") - measured.value(f"ece_{name}")
-
-
 def _logit_gap(measured: Measured) -> float:
     """Return the mean largest logit of samples learned in the first third of the epochs minus that of all other samples."""
     found = []
@@ -387,11 +382,16 @@ def _jumps(entries: Entries) -> float:
 # Measures that are computed from other measures, seed by seed: the label, the names of the other measures, and the function.
 DERIVED: Mapping[str, tuple[str, tuple[str, ...], Callable[..., float]]] = {
     "apart_by_ece": ("distance of T by ECE from 1, |ln T|", ("temperature_by_ece",), lambda t: abs(math.log(t))),
-    "gain_by_ece": ("decrease of the ECE at T by ECE", ("ece", "ece_by_ece"), lambda raw, after: raw - after),
-    "generalisation": (
-        "ln (T on test data / T on training data)",
-        ("temperature_test", "temperature_train"),
-        lambda test, train: math.log(test / train),
+    "gain_by_ece": ("decrease of the ECE at T by ECE", ("ece", "ece_by_ece"), operator.sub),
+    "gain_of_samples_by_ece": (
+        f"decrease of the ECE at T by ECE, from all instead of {FEW} samples",
+        ("ece_by_ece_few", "ece_by_ece"),
+        operator.sub,
+    ),
+    "gain_of_samples_binned": (
+        f"decrease of the ECE after binning, from all instead of {FEW} samples",
+        ("ece_binned_few", "ece_binned"),
+        operator.sub,
     ),
     # constants that claims compare measures with
     "tenth": (f"{math.log(1.1):g}", ("temperature_by_ece",), lambda _: math.log(1.1)),
@@ -473,13 +473,6 @@ MEASURES: Mapping[str, Measure] = {
     "ece_optimal_late": Measure("ECE at optimal T (oracle), late", _value_at(1, "optimal_ece")),
     "ece_by_ece_few": Measure(f"ECE at T by ECE, from {FEW} samples", partial(_with_few, name="by_ece")),
     "ece_binned_few": Measure(f"ECE after binning, from {FEW} samples", partial(_with_few, name="binned")),
-    "gain_of_samples_by_ece": Measure(
-        f"decrease of the ECE at T by ECE, from all instead of {FEW} samples", partial(_gain_of_samples, name="by_ece")
-    ),
-    "gain_of_samples_binned": Measure(
-        f"decrease of the ECE after binning, from all instead of {FEW} samples",
-        partial(_gain_of_samples, name="binned"),
-    ),
     "ece_jumps": Measure("mean change of ECE between measured epochs, late", _along(_jumps)),
     "line_deviation": nats(
         "largest deviation of T by AdaECE from a line in γ", partial(_departure_from_line, tenth=False)
@@ -488,7 +481,7 @@ MEASURES: Mapping[str, Measure] = {
     "excess_uncertain": Measure("confidence − accuracy of the least confident third, at T by ECE", _excess_uncertain),
     "logit_gap": nats("largest logit of samples learned early, minus those learned late", _logit_gap),
     **{
-        name: Measure(label, partial(_derived, name=name), percent=name in ("gain_by_ece", "none"))
+        name: Measure(label, partial(_derived, name=name), percent=name.startswith(("gain", "none")))
         for name, (label, *_) in DERIVED.items()
     },
 }

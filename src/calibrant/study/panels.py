@@ -20,7 +20,7 @@ class Line:
         y: Means over seeds.
         low: Minima over seeds, or empty.
         high: Maxima over seeds, or empty.
-        style: "solid", "dashed", "dotted" or "points"; empty to choose a style that differs from the plot's other lines.
+        style: "solid", "dashed", "dotted" or "none" (marks alone); empty to choose a style by the line's position.
         group: Index of the colour; None uses the line's position in its plot.
     """
 

@@ -319,7 +319,6 @@ class FigureSpec:
         objectives: Labels of the objectives to draw; empty for all.
         sweep: Loss parameters on the horizontal axis, each ``[class, field]``, or ``[class, field, "-"]`` for the negative
             of the parameter. ``["Training", field]`` is a field of the training configuration.
-        bins: Indices of the bins, from 0, that a figure of kind ``"bins"`` shows.
 
     Examples:
         >>> FigureSpec("ece", "ECE by epoch", "trajectory", panels=(("test.ece",),)).kind
@@ -333,7 +332,6 @@ class FigureSpec:
     panels: tuple[tuple[Text, ...], ...] = ()
     objectives: tuple[Text, ...] = ()
     sweep: tuple[tuple[Text, ...], ...] = ()
-    bins: tuple[Natural, ...] = (0, 7, 14)
 
 
 @dataclass(frozen=True)

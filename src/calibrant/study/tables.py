@@ -1,12 +1,9 @@
 """Summarises stored runs: measures with their standard deviation over seeds, and tests of the papers' orderings."""
 
 import math
-import shutil
-import subprocess
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -235,21 +232,8 @@ def record_of(study: Study, measured: Sequence[Measured]) -> dict[str, Any]:
             for verdict in verdicts_on(study, measured)
         ],
         "provenance": {
-            "commit": _commit(),
             "versions": measured[0].runs[0].record["versions"],
             "devices": sorted({run.record["device"] for m in measured for run in m.runs}),
             "seconds": round(sum(figure["seconds"] for figure in figures), 1),
         },
     }
-
-
-def _commit() -> str | None:
-    """Return the commit of Calibrant's repository, or None for an installed package or without git."""
-    root = Path(__file__).resolve().parents[3]
-    git = shutil.which("git")
-    if git is None or not (root / ".git").exists():  # an installed package may be inside another project's repository
-        return None
-    found = subprocess.run(
-        [git, "rev-parse", "--short=12", "HEAD"], cwd=root, capture_output=True, text=True, check=False
-    )
-    return found.stdout.strip() or None

@@ -83,17 +83,22 @@ def bounds_figure() -> Drawing:
     proven = [temperature_bounds(gamma) for gamma in gammas]
     tight = [temperature_bounds(gamma, tight=True) for gamma in tight_gammas]
     measured = [measured_temperature_bounds(gamma, step=0.01) for gamma in some]
+    series = [
+        ("Prop. 3 corrected", gammas, proven, "dashed", 0),
+        ("1/κ(γ), to γ = 5.635", tight_gammas, tight, "solid", 2),
+        ("measured, |s| ≤ 20", some, measured, "none", 1),
+    ]
     sides = [
-        Line("upper: Prop. 3 corrected", gammas, [b.high for b in proven], style="dashed", group=0),
-        Line("upper: 1/κ(γ), to γ = 5.635", tight_gammas, [b.high for b in tight], style="solid", group=2),
-        Line("measured, |s| ≤ 20", some, [b.high for b in measured], style="points", group=1),
-        Line("lower: 1/(γ + 1)", gammas, [b.low for b in proven], style="solid", group=0),
-        Line("", some, [b.low for b in measured], style="points", group=1),
+        Line(f"upper: {name}", x, [bounds.high for bounds in found], style=style, group=group)
+        for name, x, found, style, group in series
+    ]
+    sides += [
+        Line("lower: 1/(γ + 1)", gammas, [bounds.low for bounds in proven], style="solid", group=0),
+        Line("", some, [bounds.low for bounds in measured], style="none", group=1),
     ]
     widths = [
-        Line("Prop. 3 corrected", gammas, [b.width for b in proven], style="dashed", group=0),
-        Line("with 1/κ(γ), to γ = 5.635", tight_gammas, [b.width for b in tight], style="solid", group=2),
-        Line("measured, |s| ≤ 20", some, [b.width for b in measured], style="points", group=1),
+        Line(name, x, [bounds.width for bounds in found], style=style, group=group)
+        for name, x, found, style, group in series
     ]
     at_4, found_4 = temperature_bounds(4.0), measured_temperature_bounds(4.0)
     facts = {
@@ -172,7 +177,7 @@ def _fitted_temperatures(classes: Literal[2, 3, 4]) -> TemperatureFit:
 
 def _line_panel(fit: TemperatureFit) -> Plot:
     """Return a plot of the nearest 1/T over γ, with the line fitted here and the printed one."""
-    lines = [Line("nearest 1/T", fit.gammas, fit.inverse_temperatures, style="points", group=0)]
+    lines = [Line("nearest 1/T", fit.gammas, fit.inverse_temperatures, style="none", group=0)]
     named = (fit.line(), "fitted here", "solid"), (_PRINTED_LINES[fit.classes], "printed", "dashed")
     for group, ((slope, intercept), origin, style) in enumerate(named):
         ends = [intercept, 10 * slope + intercept]

@@ -145,10 +145,6 @@ class DataSet(ABC):
     def load(self, *, seed: int, fold: int) -> Fold:
         """Return the training, validation and test splits; ``seed`` is used if samples are drawn at random."""
 
-    def sample(self) -> Tensor | None:
-        """Return two samples on the meta device (without values), or None for trees and for data of unknown shape."""
-        return torch.empty(2, self.sizes()["inputs"], device="meta")
-
 
 def data_folder(place: Path, *, name: str) -> Path:
     """Return the folder of the data set ``name``, or raise ``FileFormatError`` if there is none."""

@@ -82,9 +82,6 @@ class Module(DataSet):
         """Return no sizes, because they are known only once the function is called."""
         return {}
 
-    def sample(self) -> None:
-        """Return None, because the shape of the data is not known."""
-
     def load(self, *, seed: int, fold: int) -> Fold:
         """Call the function and return its splits.
 

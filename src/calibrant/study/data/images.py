@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calibrant._files import error_boundary, read_arrays
-from calibrant.errors import FileFormatError, InputError, optional
+from calibrant.errors import FileFormatError, optional
 from calibrant.study.data._split import (
     CPU,
     DataSet,
@@ -338,8 +338,6 @@ class Images(DataSet):
         statistics: Name of the mean and standard deviation that normalise the channels.
         augment: Whether training images are cropped and mirrored at random.
         train: Number of training images to use, drawn by the seed; None uses all.
-        test: Number of test images to use; None uses all.
-        size: Height and width of the network's input, for ImageNet only.
     """
 
     outside = (*DataSet.outside, *get_args(Corrupted), *SMALL)
@@ -352,25 +350,11 @@ class Images(DataSet):
     statistics: Literal["cifar10", "cifar100", "imagenet"] | None = None
     augment: Flag = True
     train: Size | None = None
-    test: Size | None = None
-    size: Size | None = None
-
-    def __post_init__(self) -> None:
-        if self.name != "imagenet" and self.size is not None:
-            raise InputError("size only for the data set 'imagenet'", f"{self.size} for {self.name!r}", "leave it out")
-
-    @property
-    def side(self) -> int:
-        """The height and width of the network's input."""
-        return self.size or SOURCES[self.name].size
 
     def sizes(self) -> dict[str, Any]:
         """Return the sizes."""
-        return {"classes": SOURCES[self.name].classes, "inputs": 3 * self.side**2}
-
-    def sample(self) -> Tensor:
-        """Return two images."""
-        return torch.empty(2, 3, self.side, self.side, device="meta")
+        source = SOURCES[self.name]
+        return {"classes": source.classes, "inputs": 3 * source.size**2}
 
     def load(self, *, seed: int, fold: int) -> Fold:
         """Return the splits.
@@ -386,11 +370,10 @@ class Images(DataSet):
         rule, count = self.split or source.rule, self.validation or source.validation
         fit, held = split_rows(len(labels), validation=count, rule=rule, seed=self.split_seed, labels=labels)
         fit = draw_rows(fit, self.train, seed=seed, what=f"train images of {self.name} (those not for validation)")
-        tested = draw_rows(np.arange(len(test)), self.test, seed=0, what=f"test images of {self.name}")
         black = (-mean[0] / deviation[0], -mean[1] / deviation[1], -mean[2] / deviation[2])
         crops = self.augment and self.name != "imagenet"  # ImageNet is cropped while it is decoded
         sizes = {**self.sizes(), "classes": classes}
-        return Fold(whole[fit], whole[held], test[tested], sizes, augment=CropAndFlip(PAD, black) if crops else None)
+        return Fold(whole[fit], whole[held], test, sizes, augment=CropAndFlip(PAD, black) if crops else None)
 
     def _read(self, split: str, prepare: Prepare) -> tuple[Any, Indices, int]:
         """Return a split, its labels (N,) and the number of classes K."""
@@ -398,7 +381,7 @@ class Images(DataSet):
         if self.name == "imagenet":
             raw = raw_split(SOURCES[self.name], split, place)
             labels = torch.from_numpy(raw.labels)
-            lazy = LazyImages(raw, np.arange(len(raw)), labels, self.side, self.augment, prepare)
+            lazy = LazyImages(raw, np.arange(len(raw)), labels, SOURCES[self.name].size, self.augment, prepare)
             return lazy, raw.labels, raw.classes
         pixels, found = read_images(self.name, split, place)
         images = TensorSplit(torch.from_numpy(pixels), torch.from_numpy(found), prepare)

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calibrant.errors import InputError, optional
-from calibrant.study.data._split import Split, TensorSplit, data_folder, draw_rows
+from calibrant.study.data._split import Split, TensorSplit, data_folder
 from calibrant.study.data.images import Corrupted, read_images
 from calibrant.study.record import NonNegative, Real, Size, naming, record, require_once
 
@@ -145,20 +145,12 @@ class Corruption(Outside):
 
 @record
 class OtherImages(Outside):
-    """The test images of another data set, resized to the size of the data's own images.
-
-    Args:
-        test: Number of images to use, drawn by the seed; None uses all.
-    """
-
-    test: Size | None = None
+    """The test images of another data set, resized to the size of the data's own images."""
 
     def of(self, inside: TensorSplit, *, name: str, seed: int, folder: Path | None) -> TensorSplit:
         """Return the images without labels, because they have other classes."""
         place = None if folder is None else str(data_folder(folder.parent / name, name=f"the ood set {name!r}"))
-        images = read_images(name, "test", place)[0]
-        rows = draw_rows(np.arange(len(images)), self.test, seed=seed, what=f"test images of {name}")
-        pixels, size = torch.from_numpy(images)[rows], inside.inputs.shape[1:3]
+        pixels, size = torch.from_numpy(read_images(name, "test", place)[0]), inside.inputs.shape[1:3]
         if pixels.shape[1:3] != size:
             pixels = torch.cat([_resized(rows, size) for rows in pixels.split(ROWS)])
         return replace(inside, inputs=pixels, labels=torch.full((len(pixels),), -1))

@@ -171,9 +171,6 @@ class Treebank(DataSet):
     classes: Literal[2, 3] = 2
     glove: Path | None = None
 
-    def sample(self) -> None:
-        """Return None, because a batch of trees is not a single tensor."""
-
     def sizes(self) -> dict[str, Any]:
         """Return the sizes, with a placeholder for the number of words."""
         return {"classes": self.classes, "vocabulary": UNREAD_VOCABULARY}
@@ -208,7 +205,7 @@ class Newsgroups(DataSet):
         folder: A folder with ``train*.parquet`` and ``test*.parquet`` files that have the columns ``text`` and ``label``.
         vocabulary: Size of the vocabulary: the most frequent words of the training texts, and 0 for padding. Other words
             are left out.
-        length: Number of words or tokens of a text that are kept; None is 300, or 256 with a tokenizer.
+        length: Number of words or tokens of a text that are kept.
         words: ``"first"`` keeps the first ``length`` words ``[a-z0-9']+``, and counts words in the training texts.
             ``"keras"`` follows Mukhoti et al.'s code: it keeps the last ``length`` words, puts the padding before them,
             counts words in all texts, and uses zeros as vectors of words that are not in ``glove``.
@@ -225,7 +222,7 @@ class Newsgroups(DataSet):
 
     folder: Path
     vocabulary: Size = 20_000
-    length: Length | None = None
+    length: Length = 300
     words: Literal["first", "keras"] = "first"
     split: Literal["date", "mukhoti"] = "date"
     headers: Flag = True
@@ -236,15 +233,6 @@ class Newsgroups(DataSet):
     def __post_init__(self) -> None:
         if self.tokenizer is not None and self.glove is not None:
             raise InputError("either glove or a tokenizer", "both", "leave one out")
-
-    @property
-    def kept(self) -> int:
-        """Number of words or tokens of a text that are kept."""
-        return self.length or (300 if self.tokenizer is None else 256)
-
-    def sample(self) -> Tensor:
-        """Return two rows of words or tokens."""
-        return torch.empty(2, self.kept, dtype=torch.int64, device="meta")
 
     def sizes(self) -> dict[str, Any]:
         """Return the sizes."""
@@ -270,7 +258,7 @@ class Newsgroups(DataSet):
         rows = (fit, held, tested)
         if self.tokenizer is not None:
             parts = [([texts[row] for row in part], labels[part]) for part in rows]
-            return tokenised(parts, self.tokenizer, length=self.kept, classes=20)
+            return tokenised(parts, self.tokenizer, length=self.length)
         keras = self.words == "keras"
         words = [(KERAS_WORD if keras else WORD).findall(text.lower()) for text in texts]
         counts = Counter(word for row in (range(len(texts)) if keras else rows[0]) for word in words[row])
@@ -287,7 +275,7 @@ class Newsgroups(DataSet):
 
     def _encoded(self, texts: list[list[str]], labels: Indices, index: dict[str, int]) -> TensorSplit:
         """Return the split of these texts, as rows of word indices with padding."""
-        length, keras = self.kept, self.words == "keras"
+        length, keras = self.length, self.words == "keras"
         rows = torch.zeros(len(texts), length, dtype=torch.int32)
         for row, words in enumerate(texts):
             known = [number for word in words if (number := index.get(word)) is not None]
@@ -404,14 +392,13 @@ def _trimmed(ids: Tensor, *, pad: int) -> Tensor:
     return ids[:, : int(used.max()) + 1 if len(used) else 1].long()
 
 
-def tokenised(parts: Sequence[tuple[list[str], Indices]], name: str, *, length: int, classes: int) -> Fold:
+def tokenised(parts: Sequence[tuple[list[str], Indices]], name: str, *, length: int) -> Fold:
     """Return the splits of training, validation and test texts as tokens.
 
     Args:
         parts: Texts and labels of the three splits.
         name: A folder with a tokenizer's files, or a name on the hub.
         length: Number of tokens of a text that are kept.
-        classes: Number of classes K.
 
     Raises:
         FileFormatError: If there is no such tokenizer.
@@ -430,5 +417,6 @@ def tokenised(parts: Sequence[tuple[list[str], Indices]], name: str, *, length: 
         encoded = tokenizer(texts, truncation=True, max_length=length, padding="max_length", return_tensors="np")
         ids = torch.from_numpy(np.asarray(encoded["input_ids"], dtype=np.int32))
         splits.append(TensorSplit(ids, torch.from_numpy(labels), prepare=partial(_trimmed, pad=tokenizer.pad_token_id)))
-    sizes = {"classes": classes, "vocabulary": len(tokenizer), "padding": tokenizer.pad_token_id}
-    return Fold(splits[0], splits[1], splits[2], sizes)
+    sizes = {"classes": 20, "vocabulary": len(tokenizer), "padding": tokenizer.pad_token_id}
+    train, validation, test = splits
+    return Fold(train, validation, test, sizes)
