@@ -161,7 +161,7 @@ def test_the_demo_shows_a_table_and_says_where_its_report_is(
     quick = replace(study, seeds=(0, 1), training={**study.training, "epochs": 2}, settings=(setting,))
     monkeypatch.setattr("calibrant.study.load_study", lambda _: quick)
     done = run("demo --workers 1", says="12 small networks learn handwritten digits: 3 losses, 2 seeds, 2 folds")
-    for shown in ("Cross-entropy", "Focal 3", "limit %", "1,797 test images", "seeds"):
+    for shown in ("Cross-entropy", "Focal 3", "limit if", "1,797 test images", "seeds"):
         assert shown in done.stdout
     page = Path("calibrant-runs", "report.html").read_text()
     assert "used to fit the temperature (1×)" in page

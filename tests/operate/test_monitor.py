@@ -96,6 +96,7 @@ def test_scores_that_move_are_no_change(before: float, now: float) -> None:
 
 def test_quiet_without_a_change_and_an_alarm_with_one(reference: Predictions) -> None:
     monitor = Monitor(reference)
+    assert (monitor.status.accuracy_low, monitor.status.accuracy_high) == (0, 1)  # of no rows
     for seed in range(1, 9):
         assert monitor.update(three(250, seed=seed)).verdict == "quiet"
     assert monitor.status.advice == "nothing to do"
