@@ -4,9 +4,16 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.browser import digest, faults_of, probed
-from tests.report.kinds import KINDS, write_page
+
+from calibrant import MultiLabel, Predictions
+from calibrant.calibrators import TemperatureScaling
+from calibrant.report import Model, write_report
+from calibrant.report.model import Claims, Table
+from calibrant.study.draw import pictures_of
+from calibrant.study.panels import Bars, Drawing, Line, Plot
 
 pytestmark = pytest.mark.slow
 PROBE = """
@@ -40,27 +47,49 @@ document.body.dataset.probe = JSON.stringify(probe);
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The page of every kind of report."""
-    return {kind: write_page(kind, tmp_path_factory.mktemp(kind)).read_text() for kind in KINDS}
+    """Pages whose layouts differ, with long names, on rows that are off."""
+    folder, rng = tmp_path_factory.mktemp("pages"), np.random.default_rng(0)
+    several = MultiLabel.from_logits(3 * rng.normal(size=(300, 4)), rng.integers(0, 2, (300, 4)))
+    write_report([Model("labels", several, source="labels.npz")], folder / "labels.html", draws=20)
+
+    true = rng.normal(size=(2, 900, 6))
+    labels = (true + rng.gumbel(size=true.shape)).argmax(-1)
+    scaling = TemperatureScaling().fit(3 * true[0], labels[0])
+    test = Predictions.from_logits(3 * true[1], labels[1], groups=np.arange(900) // 90)
+    names = [f"a class with quite a long name {k}" for k in range(6)]
+    after = test.calibrated_by(scaling)
+    models = [
+        Model("a-model-with-a-rather-long-name-of-its-own", test, after, scaling, class_names=names),
+        Model("plain_" + 9 * "underscored_" + "name", test),
+    ]
+    write_report(models, folder / "classes.html", draws=20)
+
+    z, site = rng.normal(0, 1.5, (2, 900)), rng.choice(["a", "a site with quite a long name of its own"], (2, 900))
+    y = (rng.random(z.shape) < 1 / (1 + np.exp(-z + 1.5 * (site == "a")))).astype(int)
+    scaling = TemperatureScaling().fit(Predictions.from_binary_logits(z[0], y[0]))
+    event = Predictions.from_binary_logits(z[1], y[1], features={"site": site[1]})
+    x, rise = (1.0, 2.0, 3.0), (0.1, 0.2, 0.4)
+    lines = tuple(Line(f"objective {k}", x, tuple(k + 1 - v for v in rise)) for k in range(9))
+    bars = Bars("Cross-entropy", "largest logit", "samples", x, {"early": (3.0, 1.0), "late": (1.0, 2.0)})
+    drawing = Drawing("name", "A title", "What it is.", (Plot("test", "epoch", "T", lines), bars), 3)
+    wide = Table("All objectives", [f"a column {k}" for k in range(14)], [[f"{k}.00 ± 0.10" for k in range(14)]])
+    tables = [Claims("In short", ["What is wrong: " + 40 * "words "]), wide, *pictures_of([drawing])]
+    model = Model("event", event, event.calibrated_by(scaling), scaling)
+    write_report([model], folder / "study.html", tables=tables, draws=20)
+    return {path.stem: path.read_text() for path in folder.iterdir()}
 
 
-@pytest.fixture(scope="module")
-def page(pages: dict[str, str]) -> str:
-    """A report on two models, with groups and long names."""
-    return pages["classes"]
-
-
-def browse(page: str, folder: Path, *, script: str = "") -> tuple[dict[str, Any], str]:
-    """Return what a page says of itself in a browser, and the browser's log."""
+def browse(pages: dict[str, str], folder: Path, *, script: str = "") -> tuple[dict[str, Any], str]:
+    """Return what the page of two models says of itself in a browser, and the browser's log."""
     hashes = " ".join(digest(code) for code in (PROBE, script))
-    allowed = page.replace("script-src '", f"script-src {hashes} '", 1)
+    allowed = pages["classes"].replace("script-src '", f"script-src {hashes} '", 1)
     scripts = f"<script>{PROBE}</script><script>{script}</script>"
     (folder / "r.html").write_text(allowed.replace("</body>", f"{scripts}</body>"))
     return probed(folder / "r.html", folder / "profile")
 
 
-def test_a_page_on_a_desktop(page: str, tmp_path: Path) -> None:
-    probe, log = browse(page, tmp_path)
+def test_a_page_on_a_desktop(pages: dict[str, str], tmp_path: Path) -> None:
+    probe, log = browse(pages, tmp_path)
     assert "CONSOLE" not in log, [line for line in log.splitlines() if "CONSOLE" in line]
     assert probe["down"] == sorted(probe["before"], reverse=True)
     assert probe["up"] == sorted(probe["before"])
@@ -71,8 +100,8 @@ def test_a_page_on_a_desktop(page: str, tmp_path: Path) -> None:
     assert probe["paper"] == "rgb(255, 255, 255)"
 
 
-def test_a_fault_would_be_seen(page: str, tmp_path: Path) -> None:
-    _, log = browse(page, tmp_path, script="console.error('seen'); fetch('https://example.org/')")
+def test_a_fault_would_be_seen(pages: dict[str, str], tmp_path: Path) -> None:
+    _, log = browse(pages, tmp_path, script="console.error('seen'); fetch('https://example.org/')")
     assert "seen" in log
     assert "violates" in log, "the page's own policy stops it from asking the network"
 
