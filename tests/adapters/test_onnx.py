@@ -88,6 +88,7 @@ def test_every_calibrator_answers_the_same_in_onnxruntime(name: str, tmp_path: P
     assert difference(tmp_path / "c.onnx", calibrator, ROWS[:1]) < 1e-6
 
 
+@pytest.mark.slow
 def test_a_calibrated_model_is_one_file(tmp_path: Path) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5), torch.nn.Identity())
     with torch.no_grad():

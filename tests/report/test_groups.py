@@ -51,7 +51,12 @@ def test_the_groups_are_those_of_subgroups_and_the_worst_is_named() -> None:
         (0.0, TemperatureScaling(), "No significant", "Leave the model uncalibrated"),
         (1.2, None, "Probabilities are too high by ", "Calibrate it on labelled rows other than these."),
         (1.2, TemperatureScaling(), "Probabilities are too high by ", "Calibrate by site: one correction for all"),
-        (1.2, GroupScaling(["site"]), "Probabilities are too high by ", "Calibrate by site with GroupScaling."),
+        (
+            1.2,
+            GroupScaling(["site"], strength=1.0),
+            "Probabilities are too high by ",
+            "Calibrate by site with GroupScaling.",
+        ),
     ],
 )
 def test_a_group_that_stays_off_is_named_and_corrected(off: float, method: Any, opens: str, advises: str) -> None:

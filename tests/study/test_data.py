@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import json
 import math
 import sys
 from pathlib import Path
@@ -11,11 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 from tests.study.samples import finish, write_images
 
 from calibrant import Predictions
-from calibrant.cli import main
 from calibrant.errors import FileFormatError, InputError
 from calibrant.metrics import ood_auroc
 from calibrant.study import Recipe, Store, Training
@@ -107,13 +104,6 @@ def test_data_have_their_published_sizes(options: dict[str, Any], sizes: list[in
 
 # --- Data of the user's own ------------------------------------------------------------------------------------------
 
-STUDY = """name = "mine"
-seeds = [0]
-data = { module = "data_of_a_test:load", rows = 40, folds = 2 }
-model = { type = "MLP", hidden = [4] }
-training = { epochs = 1, batch = 32, lr = 0.05, weight_decay = 0.0, schedule = "cosine", momentum = 0.9 }
-objectives = ["Cross-entropy"]
-"""
 LOADERS = """
 import numpy as np
 import torch
@@ -148,17 +138,6 @@ def test_a_function_gives_arrays_or_data_sets(home: Path) -> None:
     assert dict(fold.sizes) == {"classes": 3, "inputs": 6}
     with pytest.raises(InputError, match=r"labels \(N,\) of 0, 1, … in 'val'"):
         load_fold({"name": "module", "module": "data_of_a_test:names"})
-
-
-def test_a_study_of_six_lines_on_own_data_gives_a_table(home: Path) -> None:
-    pytest.importorskip("lightning", reason="optional package 'lightning' is not installed")
-    Path("s.toml").write_text(STUDY)
-    ran = CliRunner().invoke(main, ["study", "run", "s.toml", "--accelerator", "cpu"])
-    assert ran.exit_code == 0, ran.output
-    assert "Cross-entropy, seed 0, fold 1" in ran.stderr
-    shown = json.loads(CliRunner().invoke(main, ["study", "show", "s.toml", "--json"]).stdout)["figures"]
-    assert shown[0]["n"] == 80
-    assert f"{100 * shown[0]['error']:.2f}" in ran.stdout
 
 
 # --- Out-of-distribution sets ----------------------------------------------------------------------------------------
