@@ -1,12 +1,6 @@
-"""What is public and stays: names, options and files, written from the code into docs/api-stability.md.
+"""Writes docs/api-stability.md from the code: what is public and stays, as names, options and files."""
 
-python -m tests.stability            write the page
-python -m tests.stability --check    exit with 1 if the page is not what would be written
-"""
-
-import argparse
 import importlib
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,10 +15,10 @@ PAGE = ROOT / "docs" / "api-stability.md"
 FAMILIES = ("losses", "metrics", "calibrators", "functional", "scores", "theory", "binning", "statistics", "evaluate",
             "operate", "language", "plot", "report", "scale", "rows", "study", "testing", "errors")  # fmt: skip
 FILES = (
-    ("a calibrator", "safetensors", f"`{base.FORMAT}`", ""),
-    ("a monitor's state", "safetensors", f"`{monitor.FORMAT}`", ""),
-    ("predictions", "npz, safetensors, parquet, feather, csv, tsv, jsonl", "by the names of their columns", ""),
-    ("a study's store", "a folder", "by the digest of each recipe", ""),
+    ("a calibrator", "safetensors", f"`{base.FORMAT}`"),
+    ("a monitor's state", "safetensors", f"`{monitor.FORMAT}`"),
+    ("predictions", "npz, safetensors, parquet, feather, csv, tsv, jsonl", "by the names of their columns"),
+    ("a study's store", "a folder", "by the digest of each recipe"),
 )
 INTRODUCTION = """# What stays
 
@@ -62,7 +56,7 @@ def page() -> str:
         reads = shared <= set(options)
         own = set(options) - shared if reads else options
         parts.append(f"- `{name}`{'*' * reads}: {listed(own)}")
-    parts.append("\n## Files\n\n| file | format | version | also read |\n| --- | --- | --- | --- |")
+    parts.append("\n## Files\n\n| file | format | version |\n| --- | --- | --- |")
     parts += [f"| {' | '.join(row)} |" for row in FILES]
     return "\n".join(parts) + "\n"
 
@@ -80,15 +74,5 @@ def commands() -> Iterator[tuple[str, list[str]]]:
             yield title, [option for given in one.params for option in given.opts if option.startswith("--")]
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Write the page, or compare it."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--check", action="store_true", help="compare the page, write nothing")
-    if parser.parse_args(arguments).check:
-        return int(PAGE.read_text() != page())
-    PAGE.write_text(page())
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    PAGE.write_text(page())

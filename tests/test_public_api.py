@@ -124,6 +124,12 @@ def test_importing_calibrant_waits_for_nothing_and_a_first_metric_and_fit_for_to
     assert compilers == ""
 
 
+def test_the_page_of_what_stays_is_written_from_the_code() -> None:
+    from tests import stability  # which imports every family
+
+    assert stability.PAGE.read_text() == stability.page(), "write it again: python -m tests.stability"
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         calibrant.nonsense  # noqa: B018

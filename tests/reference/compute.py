@@ -146,12 +146,8 @@ def loss_entries() -> Iterator[Entry]:
     truth[2, 1] = -1
     for (name, make), (dtype, kind) in itertools.product(OF_LABELS.items(), DTYPES.items()):
         yield f"losses/{name}/{dtype}", lambda m=make, k=kind: value_and_gradient(m(), binary.to(k), truth)
-    yield (
-        "losses/BinaryFocalLoss/pos_weight",
-        lambda: value_and_gradient(
-            losses.BinaryFocalLoss(2.0, pos_weight=torch.tensor([2.0, 1.0, 0.5], dtype=torch.float64)), binary, truth
-        ),
-    )
+    weighted = losses.BinaryFocalLoss(2.0, pos_weight=torch.tensor([2.0, 1.0, 0.5], dtype=torch.float64))
+    yield "losses/BinaryFocalLoss/pos_weight", lambda: value_and_gradient(weighted, binary, truth)
     hidden, weight = logits[:, :4] / 100, logits.T[:, :4].clamp(-3, 3)
     for name in ("CrossEntropyLoss", "FocalLoss"):
         yield f"losses/{name}/fused", lambda n=name: losses.FusedLinearLoss(LOSSES[n]())(hidden, weight, labels)
@@ -198,7 +194,7 @@ def theory_entries() -> Iterator[Entry]:
         yield f"theory/temperature_bounds/{gamma}", lambda g=gamma: theory.temperature_bounds(g)
         yield (
             f"theory/entropy_bound/{gamma}",
-            lambda g=gamma: asdict(theory.entropy_bound(rows[3:], torch.tensor([0, 1, 2, 3]), g)),
+            lambda g=gamma: asdict(theory.entropy_bound(rows[3:], torch.arange(4), g)),
         )
         yield (
             f"theory/focal_curvature/{gamma}",
@@ -264,7 +260,7 @@ def metric_entries() -> Iterator[Entry]:
             if label in WITH_LIMIT:
                 yield f"nulls/{name}/{label}", lambda m=metric, r=rows: expected(m, r)
     labels = population("labels")
-    yield ("labels", lambda: {"panel": evaluate.multilabel_panel(labels), "table": evaluate.label_table(labels)})
+    yield "labels", lambda: {"panel": evaluate.multilabel_panel(labels), "table": evaluate.label_table(labels)}
     data, far = example("cifar10", "test", 500), population("weights").logits
     ood = Predictions.from_logits(torch.cat([far, far, far], dim=1)[:, :10] / 3)
     yield "metrics/ood_auroc", lambda: metrics.ood_auroc(data, ood)
@@ -326,33 +322,23 @@ def calibrator_entries() -> Iterator[Entry]:
         yield f"calibrators/zeros/{name}", lambda n=name: fitted(CALIBRATORS[n], zeros)
     thousand = population("thousand")
     for name in ("TemperatureScaling", "EnsembleTemperatureScaling"):
-        yield (
-            f"calibrators/thousand/{name}",
-            lambda n=name: calibrated_log_loss(CALIBRATORS[n]().fit(thousand), thousand),
-        )
+        yield f"calibrators/thousand/{name}", lambda n=name: calibrated_log_loss(CALIBRATORS[n](), thousand)
     logits, labels, rng = drawn(400, 3, seed=20)
     columns = {"age": rng.standard_normal(400).round(2), "site": np.array(["a", "b", "c"])[rng.randint(0, 3, size=400)]}
     data = Predictions.from_logits(logits, labels, features=columns)
     for of_columns in (calibrators.GroupScaling(["site"]), calibrators.FeatureScaling(["age"])):
-        yield (
-            f"calibrators/columns/{type(of_columns).__name__}",
-            lambda c=of_columns: c.fit(data)(data.logits[:8], data[:8].features).log_softmax(dim=1),
-        )
-    of_labels = population("labels")
-    yield (
-        "calibrators/labels/MultiLabelCalibrator",
-        lambda: calibrators.MultiLabelCalibrator().fit(of_labels)(of_labels.logits[:8]),
-    )
-    shifted = population("weights").logits[:200] + torch.tensor([1.0, 0.0, 0.0, -1.0])
-    yield (
-        "calibrators/shift/PriorShift-em",
-        lambda: calibrators.PriorShift().fit(population("weights")).adapt(shifted)(shifted[:4]),
-    )
+        answers = lambda c=of_columns: c.fit(data)(data.logits[:8], data[:8].features).log_softmax(dim=1)  # noqa: E731
+        yield f"calibrators/columns/{type(of_columns).__name__}", answers
+    several, of_labels = calibrators.MultiLabelCalibrator(), population("labels")
+    yield "calibrators/labels/MultiLabelCalibrator", lambda: several.fit(of_labels)(of_labels.logits[:8])
+    before, shift = population("weights"), calibrators.PriorShift()
+    after = before.logits[:200] + torch.tensor([1.0, 0.0, 0.0, -1.0])
+    yield "calibrators/shift/PriorShift-em", lambda: shift.fit(before).adapt(after)(after[:4])
 
 
 def calibrated_log_loss(calibrator: Any, data: Predictions) -> float:
-    """Return the log-loss of the calibrated rows."""
-    return metrics.NLL()(data.calibrated_by(calibrator, allow_fit_rows=True))
+    """Return the log-loss of the rows that a calibrator is fitted on, after it."""
+    return metrics.NLL()(data.calibrated_by(calibrator.fit(data), allow_fit_rows=True))
 
 
 # --- Evaluation and operation ----------------------------------------------------------------------------------------
@@ -364,12 +350,8 @@ def evaluation_entries() -> Iterator[Entry]:
     scaled = calibrators.TemperatureScaling().fit(example("cifar10", "val", 1000))
     b, two, groups = a.calibrated_by(scaled), population("two"), population("groups")
     yield "evaluate/compare", lambda: evaluate.compare(a, b)
-    yield (
-        "evaluate/compare-groups",
-        lambda: evaluate.compare(
-            groups, groups.calibrated_by(calibrators.TemperatureScaling().fit(groups), allow_fit_rows=True)
-        ),
-    )
+    own = calibrators.TemperatureScaling().fit(groups)
+    yield "evaluate/compare-groups", lambda: evaluate.compare(groups, groups.calibrated_by(own, allow_fit_rows=True))
     yield "evaluate/panel", lambda: list(evaluate.panel(b, draws=100))
     yield "evaluate/optimal_ece", lambda: evaluate.optimal_ece(a)
     for score in ("log", "brier"):
