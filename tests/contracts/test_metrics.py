@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,18 +12,16 @@ from torch import Tensor
 
 import calibrant.metrics as family
 from calibrant import Pairs, Predictions, binning
-from calibrant.binning import EqualMass, EqualWidth
+from calibrant.binning import EqualMass
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.metrics import (
     ECE,
     MCE,
     NLL,
-    CalibrationLoss,
     CanonicalError,
     ClasswiseECE,
     DebiasedECE,
     Entropy,
-    RefinementLoss,
     SplitNLL,
     TopLabelECE,
 )
@@ -132,19 +130,6 @@ def test_certain_rows_reach_its_bounds(metric: Metric) -> None:
     right, wrong = (metric(Predictions.from_probs([[p, 1 - p]] * 4, [0] * 4)) for p in (1.0, 0.0))
     best, worst = sorted(metric.bounds, reverse=metric.better == "higher")
     assert (right, wrong) == (pytest.approx(best, abs=1e-9), pytest.approx(worst, abs=1e-9))
-
-
-BINNED = [
-    m for m in [*METRICS, *EXTRA, CalibrationLoss(score="log"), RefinementLoss(score="log")] if hasattr(m, "errors")
-]
-
-
-@pytest.mark.parametrize("metric", [m for m in BINNED if not isinstance(m, ClasswiseECE | TopLabelECE)], ids=repr)
-def test_many_tables_at_once_are_measured_as_one_by_one(metric: Any) -> None:
-    p = torch.tensor([0.1, 0.5, 0.5, 0.9, 0.93], dtype=torch.float64)
-    one, other = (EqualWidth(5).table(p, torch.tensor(y)) for y in ([0, 1, 1, 1, 0], [1, 1, 0, 0, 1]))
-    both = replace(one, sum_y=torch.stack([one.sum_y, other.sum_y]))
-    assert metric.errors(both).tolist() == [float(metric.errors(one)), float(metric.errors(other))]
 
 
 @pytest.mark.parametrize("metric", [*METRICS, *EXTRA], ids=repr)
