@@ -107,6 +107,15 @@ def test_all_processes_update_from_the_rows_of_all(monkeypatch: pytest.MonkeyPat
         assert torch.equal(shared.state_dict()[name], value), name
 
 
+def test_a_training_without_an_update_is_refused_at_its_end() -> None:
+    loss, remedy = losses.AdaFocalLoss(), "update it after each epoch"
+    with pytest.raises(InputError, match=f"got no call in the whole training run; {remedy}"):
+        adafocal.require_update(loss, remedy)
+    loss.update(Predictions.from_logits([[2.0, 0.0]] * 3, [0, 0, 1]))
+    for updated in (loss, losses.FocalLoss(2.0)):  # which has no update
+        adafocal.require_update(updated, remedy)
+
+
 def test_half_precision_of_the_model_does_not_round_gamma() -> None:
     loss = losses.AdaFocalLoss(2)
     loss.gammas.fill_(1.0001)
