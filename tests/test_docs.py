@@ -158,7 +158,7 @@ def test_what_a_page_shows_runs(page: Path, tmp_path: Path, monkeypatch: pytest.
         assert same, f"{kept.name} is not what {page.name} draws: python docs/figures/tutorials.py"
 
 
-def test_pages_need_nothing_beside_a_clone_and_say_why_a_block_does_not_run() -> None:
+def test_pages_need_a_clone_alone_and_say_what_does_not_run() -> None:
     texts = {path: path.read_text() for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))}
     blocks = [(path, block) for path, text in texts.items() for block in blocks_of(text)]
     assert len(blocks) > 150

@@ -20,7 +20,7 @@ def test_every_error_is_in_the_tree_and_in_its_drawing(name: str) -> None:
     assert inspect.getdoc(cls)
 
 
-def test_an_error_is_one_sentence_with_its_place_and_travels_home() -> None:
+def test_an_error_is_one_sentence_with_place_and_travels_home() -> None:
     error = errors.InputError(expected="bins as an integer", got="a\nb", remedy="pass bins=15")
     assert str(error) == "expected bins as an integer, got a b; pass bins=15"
     home = pickle.loads(pickle.dumps(error.at("line 3").at("a.csv")))

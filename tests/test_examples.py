@@ -19,7 +19,7 @@ def test_the_examples_are_few_and_small() -> None:
 
 
 @pytest.mark.parametrize("name", ["20news", "cifar10", "sst"])
-def test_an_example_is_overconfident_and_a_temperature_fitted_on_val_helps(name: str) -> None:
+def test_a_temperature_helps_an_overconfident_example(name: str) -> None:
     splits = calibrant.load_example(name)
     assert list(splits) == ["val", "test"]
     val, test = (rows[:5000] for rows in splits.values())  # more would compile the loops

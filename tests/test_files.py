@@ -44,7 +44,7 @@ def test_truncated_files_are_refused_at_every_length(tmp_path: Path, suffix: str
             _files.read_arrays(path)
 
 
-def test_a_header_that_claims_more_than_the_file_holds_is_refused(tmp_path: Path) -> None:
+def test_a_header_that_claims_more_than_the_file_is_refused(tmp_path: Path) -> None:
     text = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000, 1000), }".ljust(117) + b"\n"
     with zipfile.ZipFile(tmp_path / "claim.npz", "w") as archive:
         archive.writestr("logits.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + b"\0" * 64)

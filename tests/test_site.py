@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 
 
 @pytest.mark.slow
-def test_no_page_of_the_site_is_wider_than_its_screen_or_lacks_a_picture(tmp_path: Path) -> None:
+def test_no_page_is_wider_than_its_screen_or_lacks_a_picture(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs", reason="optional package 'mkdocs' is not installed")
     if CHROMIUM is None:
         pytest.skip("no Chromium")

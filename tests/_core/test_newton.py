@@ -45,7 +45,7 @@ def test_a_bound_holds_and_is_no_part_of_the_certificate(low: float, high: float
     assert found.gradient < 1e-15
 
 
-def test_bounds_end_at_the_constrained_minimum_of_coupled_coordinates() -> None:
+def test_bounds_end_at_the_constrained_minimum() -> None:
     # ½ xᵀ H x − bᵀ x, whose free minimum is (−1, 4): with x₁ ≥ 0 the other coordinate is b₂ / H₂₂
     hessian, b = torch.tensor([[2.0, 1.0], [1.0, 1.0]], dtype=F64), torch.tensor([2.0, 3.0], dtype=F64)
 
@@ -66,7 +66,7 @@ def test_parameters_that_change_nothing_and_units_do_not_matter() -> None:
     assert abs(1e-6 * float(found.theta[0]) + 1e6 * float(found.theta[1]) - math.log(3)) < 1e-9
 
 
-def test_a_step_beyond_the_domain_is_shortened_and_no_minimum_is_an_error() -> None:
+def test_a_step_beyond_the_domain_is_shortened() -> None:
     def barrier(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return (x - x.log()).sum(), 1 - 1 / x, torch.diag(1 / x**2)  # NaN below 0
 
@@ -81,7 +81,7 @@ def test_a_step_beyond_the_domain_is_shortened_and_no_minimum_is_an_error() -> N
 
 
 @pytest.mark.parametrize("wrong", [0.0, 0.25])  # all rows right; rows of one coordinate right, of the other not all
-def test_a_minimum_at_infinity_is_an_error_though_the_gradient_vanishes(wrong: float) -> None:
+def test_a_minimum_at_infinity_is_an_error(wrong: float) -> None:
     def separable(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         p, share = torch.sigmoid(-theta), torch.tensor([0.0, wrong], dtype=F64)
         softplus = torch.nn.functional.softplus

@@ -91,7 +91,7 @@ def test_labels_or_weights_beside_predictions_are_refused() -> None:
             TemperatureScaling().fit(Predictions.from_logits(z, y), **beside)
 
 
-def test_logits_of_a_device_without_float64_are_calibrated_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_without_float64_is_calibrated_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     simulate_mps(monkeypatch)
     logits, labels = drawn(60, dtype=torch.float32)
     there = OnMps(logits)

@@ -34,7 +34,7 @@ def p_of(calibrator: torch.nn.Module, z: Tensor) -> np.ndarray:
     return torch.softmax(calibrator(z).double(), 1)[:, 1].numpy()
 
 
-def test_a_bin_gives_its_accuracy_and_the_others_keep_their_proportions() -> None:
+def test_a_bin_gives_its_accuracy_and_others_keep_proportions() -> None:
     logits, labels = data()
     answer = HistogramBinning(EqualWidth(5)).fit(logits, labels)(logits).softmax(dim=1)
     torch.testing.assert_close(answer[:, 0], torch.tensor([0.75] * 4 + [0.25] * 4, dtype=F64))

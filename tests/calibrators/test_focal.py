@@ -69,7 +69,7 @@ def test_the_derivatives_of_the_log_loss_are_autograds(gamma: float, classes: in
     torch.testing.assert_close(found[1:3], by_autograd, rtol=1e-8, atol=1e-8 * size)
 
 
-def test_by_log_loss_it_finds_what_made_the_data_and_is_never_worse_than_a_temperature() -> None:
+def test_by_log_loss_it_finds_what_made_the_data() -> None:
     generator = torch.Generator().manual_seed(1)
     logits = 16 * torch.randn(6000, 5, generator=generator, dtype=torch.float64)
     truth = focal_map(logits / 14, 2.0).exp()
@@ -120,7 +120,7 @@ def test_the_whole_grid_is_compared_by_the_figures_of_the_map(binning: Any) -> N
     assert (found.gamma, found.temperature) == pytest.approx(by_loss)
 
 
-def test_the_line_joins_the_best_temperatures_of_the_outermost_exponents() -> None:
+def test_the_line_joins_the_outermost_best_temperatures() -> None:
     logits, labels = drawn(300, 4, seed=1)
     temperatures = [i / 10 for i in range(5, 46)]
     search = GridSearch(MemoryRows.of(logits, labels), "nll", None, temperatures, otherwise="wang")

@@ -73,7 +73,7 @@ def grouped(rows: int = 3000, *, effect: float = 1.0, seed: int = 0, columns: in
 # By numbers.
 
 
-def test_two_classes_are_the_logistic_regression_of_scores_features_and_products() -> None:
+def test_two_classes_are_a_logistic_regression_with_products() -> None:
     data = answers(2000, 0)
     s, length = (data.logits[:, 1] - data.logits[:, 0]).numpy(), data.features["length"].double().numpy()
     z = (length - length.mean()) / length.std()
@@ -141,7 +141,7 @@ def test_two_groups_by_hand() -> None:
     assert held.groups == [("site", "-7"), ("site", "3")]
 
 
-def test_groups_gain_where_there_are_any_and_not_where_there_are_none() -> None:
+def test_groups_gain_only_where_there_are_any() -> None:
     data, fresh = grouped(1500), grouped(seed=1)
     ours, whole = GroupScaling().fit(data), TemperatureScaling().fit(data)
     assert ours.strength_used < 100

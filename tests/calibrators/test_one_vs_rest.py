@@ -72,7 +72,7 @@ def test_beta_calibration_is_at_its_constrained_optimum() -> None:
     assert objective(ours) <= brute.fun + 1e-9
 
 
-def test_a_spline_is_straight_outside_its_knots_and_at_its_minimum() -> None:
+def test_a_spline_is_at_its_minimum_and_straight_outside() -> None:
     z, y, s = drawn_events(500)
     fitted = SplineCalibration().fit(z, y)
     far = torch.logit(p_of(fitted, of_log_odds(torch.tensor([8.0, 9.0, 10.0, -8.0, -9.0, -10.0], dtype=F64))))

@@ -65,14 +65,14 @@ def test_no_bin_is_empty_where_the_largest_confidences_tie(largest: float) -> No
     assert bool(fitted(z).isfinite().all())
 
 
-def test_the_decision_gets_its_bins_value_and_the_others_their_proportions() -> None:
+def test_the_decision_gets_its_bins_value() -> None:
     log_p = torch.tensor([[0.6, 0.3, 0.1], [0.1, 0.8, 0.1]]).double().log()
     edge = math.log(0.7 / 0.3)
     answer = with_confidence(log_p, torch.tensor([edge]).double(), torch.logit(torch.tensor([0.52, 0.9]).double()))
     assert answer.exp().tolist() == [pytest.approx([0.52, 0.36, 0.12]), pytest.approx([0.05, 0.9, 0.05])]
 
 
-def test_the_decision_stays_where_its_bins_value_is_below_the_runner_up() -> None:
+def test_the_decision_stays_above_a_larger_runner_up() -> None:
     log_p = torch.tensor([[0.3, 0.5, 0.2], [0.5, 0.5, 0.0]]).double().log()
     answer = with_confidence(log_p, torch.empty(0).double(), torch.logit(torch.tensor([0.1]).double()))
     assert answer.argmax(dim=1).tolist() == [1, 0]

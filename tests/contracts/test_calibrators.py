@@ -134,7 +134,7 @@ def test_a_method_of_the_top_label_needs_confidences_of_a_half() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_one_fitted_on_a_device_answers_there_as_one_on_the_processor() -> None:
+def test_a_fit_on_a_device_is_that_on_the_processor() -> None:
     logits, labels = drawn(240)
     for name in CALIBRATORS:
         there = quiet_fit(CALIBRATORS[name](), logits.cuda(), labels.cuda())(logits.cuda())
@@ -142,7 +142,7 @@ def test_one_fitted_on_a_device_answers_there_as_one_on_the_processor() -> None:
 
 
 @pytest.mark.parametrize("name", CALIBRATORS)
-def test_the_ends_of_each_precision_give_numbers_and_nan_gives_nan(name: str) -> None:
+def test_the_ends_of_each_dtype_give_numbers_and_nan_nan(name: str) -> None:
     logits, labels = drawn(240)
     made = quiet_fit(CALIBRATORS[name](), logits / 8, labels)  # under-confident: T is below 1
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -195,7 +195,7 @@ def test_a_fault_is_named(cls: type[Calibrator], clause: str) -> None:
 
 
 @pytest.mark.parametrize("name", CALIBRATORS)
-def test_excluded_classes_stay_excluded_and_a_true_one_is_refused_by_its_row_or_answered(name: str) -> None:
+def test_excluded_classes_stay_and_a_true_one_is_refused(name: str) -> None:
     logits, labels = drawn(240)
     logits[::2, 3], labels[labels == 3] = -math.inf, 0
     out = torch.isneginf(logits)

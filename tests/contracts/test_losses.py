@@ -247,7 +247,7 @@ DEFAULTS = {  # as published, where the papers state them
 }
 
 
-def test_common_arguments_are_those_of_torch_and_defaults_as_published() -> None:
+def test_arguments_are_torchs_and_defaults_as_published() -> None:
     for name in NAMES:
         parameters = parameters_of(getattr(losses, name))
         defaults = {key: parameter.default for key, parameter in parameters.items()}
@@ -274,7 +274,7 @@ def test_only_tensors_and_floating_logits_are_accepted() -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if "detach_weight" in parameters_of(getattr(losses, n))])
-def test_a_detached_weight_changes_the_gradient_and_not_the_value(name: str) -> None:
+def test_a_detached_weight_changes_the_gradient_alone(name: str) -> None:
     logits, labels = sample(8, CLASSES, scale=1.0)
     attached, detached = (make(name, detach_weight=detach) for detach in (False, True))
     assert torch.equal(attached(logits, labels), detached(logits, labels))

@@ -81,7 +81,7 @@ RANGES: dict[str, tuple[Callable[[Any], Any], list[Any], list[Any]]] = {
 
 
 @pytest.mark.parametrize("option", RANGES)
-def test_the_ends_of_a_range_work_and_what_lies_beyond_is_refused(option: str) -> None:
+def test_the_ends_of_a_range_work_and_values_beyond_are_refused(option: str) -> None:
     call, refused, accepted = RANGES[option]
     for value in refused:
         with pytest.raises(InputError) as caught:

@@ -84,7 +84,7 @@ def test_alpha_weighs_positive_terms_and_the_others() -> None:
     assert torch.allclose(weighted(torch.logit(p), labels), torch.tensor([[3 * expected[0], *expected[1:]]]), rtol=1e-5)
 
 
-def test_cross_entropy_is_torchs_for_soft_targets_and_weights_too() -> None:
+def test_cross_entropy_of_soft_targets_and_weights_is_torchs() -> None:
     logits, _ = sample()
     targets, weight = torch.rand(12, 3, generator=torch.Generator().manual_seed(1)), torch.tensor([0.5, 2.0, 7.0])
     ours = BinaryCrossEntropyLoss(pos_weight=weight)(logits, targets)

@@ -34,7 +34,7 @@ def test_norms_entropy_and_margins() -> None:
         assert torch.allclose(loss(z, y), value, rtol=1e-12), loss
 
 
-def test_negative_smoothing_and_norms_follow_the_formula_and_warn() -> None:
+def test_negative_smoothing_and_norms_follow_formula_and_warn() -> None:
     z, y = sample()
     log_p = torch.log_softmax(z, 1)
     with pytest.warns(UsageWarning, match=r"expected smoothing ≥ 0, got -0\.2"):

@@ -33,7 +33,7 @@ def assert_same(value: Tensor, expected: Tensor, parts: tuple[Tensor, ...]) -> N
 
 
 @pytest.mark.parametrize("name", BY_ROW)
-def test_every_loss_by_rows_equals_the_layer_and_the_loss_in_turn(name: str) -> None:
+def test_every_loss_by_rows_is_the_layer_and_the_loss_in_turn(name: str) -> None:
     for reduction, chunk in [("mean", 3), ("sum", None), ("none", 4)]:
         hidden, weight, bias, labels = layer()
         labels[4] = -100

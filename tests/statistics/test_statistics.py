@@ -193,7 +193,7 @@ def test_the_band_of_few_events_is_that_of_a_binomial(n: int, p: float) -> None:
 
 
 @pytest.mark.parametrize("label", [0, 1])
-def test_certain_rows_that_are_all_right_or_all_wrong_have_a_width(label: int) -> None:
+def test_certain_rows_all_right_or_all_wrong_have_a_width(label: int) -> None:
     data = Predictions.from_probs([[1.0, 0.0, 0.0]] * 300, [label] * 300)
     whole = interval(ECE(), data)
     width = whole.high - whole.low
@@ -429,7 +429,7 @@ def test_the_upper_end_of_a_loss_takes_the_foreseen_variance(metric: Any, weight
     assert found.high > plain.high or weighted
 
 
-def test_a_loss_that_would_outweigh_all_seen_may_not_have_happened_yet() -> None:
+def test_a_large_loss_may_not_have_happened_yet() -> None:
     p, labels = [1 - 1e-15] * 100 + [0.7] * 200, [1] * 100 + [1] * 140 + [0] * 60
     found = interval(NLL(), Predictions.from_binary_probs(p, labels))
     # .99¹⁰⁰ = .37: that none of the hundred certain rows is wrong does not exclude a rate of 1 %, at 34.5 nats each
