@@ -88,6 +88,8 @@ WRONG = {
     "fit good.npz -m GroupScaling -o o.safetensors": "GroupScaling needs features; name columns of good.npz with --features",
     "report good.npz -c c.safetensors --split val -o o.html": "expected data that were not used for fitting",
     "compare none c.safetensors": "'none' means no calibrator; name the FILE",
+    "evaluate c.safetensors": "c.safetensors holds a calibrator or a monitor; name a file of predictions here",
+    "evaluate good.npz --drws 5": "No such option",
     "watch none.safetensors": "start it with --reference FILE",
 }
 

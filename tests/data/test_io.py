@@ -203,6 +203,7 @@ def test_rounded_rows_are_divided_and_others_refused(write: Write) -> None:
     [
         ("p_a,p_b,y\n.6,.4,a\n.5,.3,b\n.1,.2,a\n", {}, "line 3: p_a, p_b sum to 0.8"),  # a forgotten third class
         ("p_a,p_b,y\n.6,.4,b\n.5,.5,z\n.5,.5,\n.5,.5,c\n", {}, "the label is 'z' in line 3"),
+        ("p_a,p_b,y\n.6,.4,A\n.5,.5,z\n", {}, "the label is 'z' in line 3"),  # capitals do not matter
         ("p_a,p_b,y\n.6,.4,0\n1.5,-.5,1\n2,-1,1\n", {}, "line 3: expected probabilities in [0, 1], got 1.5; say"),
         ("p,y\n.6,0\n1.5,1\n-3,1\n", {}, "line 3: expected probs in [0, 1], got 1.5; pass"),
         ("logit_a,logit_b,y\n1,2,0\n1,inf,0\n", {}, "line 3: expected finite logits"),
@@ -278,7 +279,9 @@ def test_one_array_and_tensors(tmp_path: Path) -> None:
     found = read(tmp_path / "d.pt")
     assert (found.labels.tolist(), found.class_names) == ([0, 1], ("a", "b"))
     torch.save({**held, "model": object()}, tmp_path / "d.pt")
-    with pytest.raises(FileFormatError, match=r"d\.pt"):
+    with pytest.raises(
+        FileFormatError, match=r"d\.pt is broken or holds objects other than tensors, which are not loaded; save a dict"
+    ):
         read(tmp_path / "d.pt")
 
 

@@ -117,7 +117,7 @@ def watch(
         calibrant watch state.safetensors monday.parquet tuesday.parquet
     """
     sources = reading.sources() if reading.files else []
-    options.check_output(state, inputs=[*reading.files, reference])
+    options.check_output(state, inputs=[*reading.files, reference], suffixes=[".safetensors"], what="a monitor's state")
 
     from calibrant._files import one_writer, shown
     from calibrant.operate import Monitor

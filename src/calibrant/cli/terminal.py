@@ -73,8 +73,9 @@ def _explained(error: Any) -> tuple[int, str]:
     if isinstance(error, CalibrantError):
         return USER_ERROR, str(error)
     if isinstance(error, click.ClickException):  # a wrong call
-        where = getattr(error, "ctx", None)
-        return USER_ERROR, f"{error.format_message()} See {where.command_path if where else 'calibrant'} --help"
+        where, message = getattr(error, "ctx", None), error.format_message()
+        end = "" if message[-1:] in ".?!" else "."
+        return USER_ERROR, f"{message}{end} See {where.command_path if where else 'calibrant'} --help"
     if isinstance(error, OSError):
         return USER_ERROR, f"cannot read or write {error.filename or 'a file'}: {error.strerror or repr(error)}"
     if isinstance(error, MemoryError):

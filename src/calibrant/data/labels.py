@@ -54,8 +54,9 @@ def match_labels(
             return np.array([index[fold(label)] for label in labels], dtype=np.int64)[texts.codes], spelled
     if all(are_indices) and not numbered:
         return np.array([int(label) for label in labels], dtype=np.int64)[texts.codes], None
-    known = {_plain(name) for spelled in spellings for name in spelled}
-    may_be = [label in known for label in labels] if numbered or known & {*labels} else are_indices
+    known = {_plain(name).casefold() for spelled in spellings for name in spelled}
+    named = [label.casefold() in known for label in labels]
+    may_be = named if numbered or any(named) else are_indices
     codes = texts.codes.reshape(-1)
     row = int(np.argmin(np.array(may_be)[codes]))  # the first row with a wrong label
     wrong, where = int(codes[row]), place(row)

@@ -12,6 +12,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -367,15 +368,22 @@ def _open_feather(path: Path) -> Table:
 def _open_arrays(path: Path) -> Table:
     if path.suffix.lower() == ".npy":
         return Arrays(shown(path.name), {"": np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)})
-    named = files.read_metadata(path).get(CLASS_NAMES) if path.suffix == ".safetensors" else None
-    return Arrays(shown(path.name), files.read_arrays(path), _header_names(named))
+    metadata = files.read_metadata(path) if path.suffix == ".safetensors" else {}
+    if metadata.get("format", "").startswith("calibrant-"):
+        raise FileFormatError(f"{shown(path.name)} holds a calibrator or a monitor; name a file of predictions here")
+    return Arrays(shown(path.name), files.read_arrays(path), _header_names(metadata.get(CLASS_NAMES)))
 
 
 def _open_tensors(path: Path) -> Table:
     """Return the tensors that ``torch.save`` wrote, by name or as a single one; nothing in the file is executed."""
     import torch
 
-    found = torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except UnpicklingError as error:
+        raise FileFormatError(
+            f"{shown(path.name)} is broken or holds objects other than tensors, which are not loaded; save a dict from names to tensors"
+        ) from error
     given = found if isinstance(found, Mapping) else {"": found}
     arrays = {str(name): as_array(one, name=str(name)) for name, one in given.items() if isinstance(one, torch.Tensor)}
     if not arrays:
