@@ -88,7 +88,7 @@ def test_a_minimum_at_infinity_is_an_error(wrong: float) -> None:
         value = (softplus(-theta) + share * theta).sum()
         return value, share - p, torch.diag(p * (1 - p))
 
-    with pytest.raises(FitError, match="parameters that grow without end"):
+    with pytest.raises(FitError, match="parameters that grow without bound"):
         newton(separable, torch.zeros(2, dtype=F64))
 
 

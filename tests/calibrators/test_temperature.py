@@ -75,7 +75,7 @@ def test_without_an_optimum_the_bound_comes_back_with_a_warning(labels: str, bou
     with pytest.warns(BoundWarning, match="the bound"):
         fitted = TemperatureScaling().fit(logits, getattr(logits, labels)(dim=1))
     assert fitted.temperature == pytest.approx(bound)
-    with pytest.warns(BoundWarning, match="every row is right"):
+    with pytest.warns(BoundWarning, match="every row is classified correctly"):
         fitted = TemperatureScaling().fit([[0.002, 0.0], [0.0, 0.002]] * 10, [0, 1] * 10)
     # at T = 0.001 the gap is 2, and the certificate is the derivative there, 2 / (1 + e²)
     assert fitted.gradient == pytest.approx(2 / (1 + math.exp(2)))

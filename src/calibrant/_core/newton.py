@@ -105,7 +105,7 @@ def newton(
         short = float(move.abs().max()) <= _SHORT * (1 + float(x.abs().max()))
         # if the minimum is at infinity, the gradient vanishes as well, but the steps stay long
         if not short and uncertainty(gradient) <= _SHORT * tolerance:
-            raise no_minimum("parameters that grow without end")
+            raise no_minimum("parameters that grow without bound")
         settled = short and uncertainty(gradient) <= tolerance
         length = torch.ones_like(value)[:, None]
         for _ in range(_HALVINGS):

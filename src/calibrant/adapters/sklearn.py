@@ -72,10 +72,10 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     Args:
         estimator: A scikit-learn classifier; None uses ``LogisticRegression()``, and ``"logits"`` is explained above.
         calibrator: A Calibrant calibrator, which is copied, or a name: a class of ``calibrant.calibrators``,
-            ``"auto"``, ``"temperature"``, ``"isotonic"``, ``"sigmoid"`` or ``"beta"``. None chooses by the
-            classifier: ``TemperatureScaling(prior=1.0)``, which has a normal prior with standard deviation 1 on log T,
-                for
-            voting classifiers (forests, bagging, trees, neighbours), and ``AutoCalibrator()`` for all others.
+            ``"auto"``, ``"temperature"``, ``"isotonic"``, ``"sigmoid"`` or ``"beta"``. None depends on the
+            classifier: for voting classifiers (forests, bagging, trees, neighbours), it is
+            ``TemperatureScaling(prior=1.0)``, which has a normal prior with standard deviation 1 on log T, and for all
+            others it is ``AutoCalibrator()``.
         cv: The number of folds ≥ 2, a scikit-learn splitter, ``"prefit"``, or None for 5 folds.
         ensemble: With folds, True keeps the classifier of every fold and averages their calibrated probabilities, and
             False fits one classifier on all rows. None means True for voting classifiers, which benefit from averaging,
@@ -253,7 +253,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             model = fitted(train)
             if len(model.classes_) != len(self.classes_):
                 raise InputError(
-                    "every class in every fold", "folds without some class", "use fewer or stratified folds"
+                    "every class in every fold", "folds that lack a class", "use fewer or stratified folds"
                 )
             logits.append(_logits_of(model, _safe_split(estimator, X, y, test)[0]))
             predicted.append(test)

@@ -103,7 +103,7 @@ def load(path: str | os.PathLike[str], *, classes: Sequence[type[Calibrator]] = 
     files.check_suffix(path, [".safetensors"], what="a saved calibrator")
     metadata = files.read_metadata(path)
     if metadata.get("format") != FORMAT:
-        raise FileFormatError("a saved calibrator", f"another kind of file: {files.shown(path)}", "make it with save")
+        raise FileFormatError("a saved calibrator", f"another kind of file: {files.shown(path)}", "create it with save")
     name = metadata.get("type", "")
     if name not in __all__ and name not in known:
         more = f" or one of {', '.join(sorted(known))}" if known else ""

@@ -219,7 +219,7 @@ def fit_affine(
         found = _lbfgs(objective, start, blocks, tolerance or _TOLERANCE)
     # if the summed log-loss is below log 2, all rows are correct, and a larger θ is always better
     if not bool(ridge.any()) and found.value * rows.mass < math.log(2):
-        raise no_minimum("parameters that grow without end")
+        raise no_minimum("parameters that grow without bound")
     return found
 
 
@@ -542,10 +542,10 @@ class BiasScaling(Certified):
 
     Examples:
         >>> z = torch.zeros(10, 2)  # the model considers both classes equally likely
-        >>> y = torch.tensor([0] * 10)
+        >>> y = torch.tensor([0] * 9 + [1])
         >>> fitted = BiasScaling(prior_rows=10).fit(z, y)
-        >>> torch.softmax(fitted(z[:1]), dim=1).round(decimals=2)  # (10 + 5) / 20 of the rows, real and imagined
-        tensor([[0.7500, 0.2500]])
+        >>> torch.softmax(fitted(z[:1]), dim=1).round(decimals=2)  # (9 + 5) / 20 of the rows, real and imagined
+        tensor([[0.7000, 0.3000]])
 
     References:
         Diaconis & Ylvisaker 1979, Conjugate priors for exponential families; Huang, Stein, Rubin, Kou 2020, Catalytic prior

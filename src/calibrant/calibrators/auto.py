@@ -415,12 +415,13 @@ def _name(member: Calibrator, *, settings: bool = True) -> str:
 
 def _describe_choice(trials: Sequence[Trial], wrong: float) -> str:
     if wrong < MIN_ERRORS:
-        return f"abstained: {wrong:g} wrong rows are too few to learn from (at least {MIN_ERRORS})"
+        return f"abstained: {wrong:g} wrong rows are too few to learn from (at least {MIN_ERRORS} are needed)"
     if trials[0].weight == 1:
         return "abstained: no candidate showed a gain"
     used = [trial for trial in trials if trial.weight > 0]
     if all(trial.gain <= 0 for trial in used):
-        return f"hardly changed: no candidate showed a gain, {1 - trials[0].weight:.2f} of the weight is on {len(used) - 1} of them"
+        weight = f"{1 - trials[0].weight:.2f} of the weight is on {len(used) - 1} of the candidates"
+        return f"hardly changed: no candidate showed a gain, and {weight}"
     tried = sum(math.isfinite(trial.loss) for trial in trials)  # excludes candidates that could not be fitted
     gain = sum(trial.weight * trial.gain for trial in used)
     return f"calibrated: {len(used)} of {tried} candidates in use, mean cross-fitted gain {gain:.4f} nats"

@@ -310,7 +310,7 @@ def _with_one_more(mean: np.ndarray, mass: np.ndarray) -> np.ndarray:
 def _blocks(mean: np.ndarray, mass: np.ndarray) -> list[Any]:
     """Return the pooled blocks of the first 0, 1, 2 … places, as linked lists.
 
-    A list is (value, weight, list of earlier blocks) and starts with the last block; the list of no blocks is None.
+    A list is (value, weight, list of earlier blocks) and starts with the last block; an empty list is None.
     """
     blocks: Any = None
     found = [blocks]

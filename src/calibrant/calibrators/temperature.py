@@ -177,7 +177,7 @@ def _at_bound(rows: RowSource, bound: float, gradient: float, tolerance: float) 
         expected, got = "logits that differ within a row", "rows of equal logits, on which a temperature has no effect"
         advice = "1 was returned; check the model's outputs"
     else:
-        why = "every row is right" if bound == _LOW else "the logits are no better than chance"
+        why = "every row is classified correctly" if bound == _LOW else "the logits are no better than chance"
         expected, got = "a finite best temperature", f"none ({why})"
         advice = f"the bound {math.exp(bound):g} was returned; use more validation data"
     warn_user(f"expected {expected}, got {got}, so {advice}", BoundWarning)

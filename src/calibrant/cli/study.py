@@ -237,9 +237,12 @@ def claims(paper: str, as_json: bool) -> None:
             f"\n{claim['number']}. {claim['claim']} ({claim['paper']}, {claim['place']})\npaper: {claim['quote']}"
         )
         for line in claim["lines"]:
-            numbers = [f"{key} {line[key]}" for key in ("effect", "p", "units") if key in line]
-            found_there = f"- {line['verdict']} on {line['data']} ({line['regime']})"
-            print_text("; ".join([found_there, *numbers, *([line["note"]] if "note" in line else [])]))
+            parts = [f"- {line['verdict']} on {line['data']} ({line['regime']})"]
+            if "effect" in line:
+                parts.append(f"difference {line['effect']:+.4f}")
+            if "p" in line:
+                parts.append(f"p = {line['p']:.3g} over {line['units']} units (seeds or clusters of sets)")
+            print_text("; ".join([*parts, *([line["note"]] if "note" in line else [])]))
 
 
 @click.command()

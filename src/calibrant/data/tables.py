@@ -37,7 +37,7 @@ def abridged(names: Sequence[str]) -> str:
 
 
 class Texts(NamedTuple):
-    """A column of text as its distinct values, and the index of each row's value."""
+    """A column of text, stored as its distinct values and the index of each row's value."""
 
     values: Sequence[str]
     codes: Array

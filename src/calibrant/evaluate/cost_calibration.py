@@ -40,7 +40,7 @@ class CostCalibration:
 
     def __str__(self) -> str:
         share = f" ({100 * self.difference.estimate / self.foreseen:+.1f} %)" if self.foreseen > 0 else ""
-        ranges = "" if self.kuiper_p is None else f"; over ranges of foreseen cost p = {self.kuiper_p:.3g}"
+        ranges = "" if self.kuiper_p is None else f"; test over ranges of foreseen cost: p = {self.kuiper_p:.3g}"
         tested = f"{self.difference}{share}, p = {self.p:.3g} if calibrated{ranges}"
         return f"foreseen {self.foreseen:.4g}, realised {self.realised:.4g}: difference {tested}"
 

@@ -95,7 +95,7 @@ class Subgroups:
 
     Examples:
         >>> Subgroups(rows=()).verdict
-        'There is no group with enough rows and events.'
+        'No group has enough rows and events to be tested.'
     """
 
     rows: tuple[Subgroup, ...]

@@ -81,10 +81,10 @@ class ClasswiseECE(BinnedMetric):
         Args:
             state: The bin table or the rows.
             level: Nominal coverage, in (0, 1).
-            signed: The result of ``signed`` for the same rows, which more than two classes and independent rows need.
+            signed: The result of ``signed`` for the same rows, which is needed for more than two classes and independent rows.
 
         Raises:
-            NoIntervalError: If ``signed`` is needed and None.
+            NoIntervalError: If ``signed`` is needed but None.
         """
         table = self.table_of(state)
         if self.gap_factor(table) == 0.5:

@@ -230,9 +230,9 @@ def _moved(window: Predictions, reference: Predictions) -> float:
 def _basis(window: Predictions, reference: Predictions) -> tuple[Floats, Floats]:
     """Return the basis functions at the window's and at the reference's rows, (N, B) and (M, B).
 
-    The first functions are piecewise linear in the confidence and sum to 1. The others are a constant and a line in the confidence
-    for each decided class with enough reference rows, because a model may be over-confident in only one class. The most frequent
-    class has no functions of its own, because the first functions describe it.
+    The first functions are piecewise linear in the confidence and sum to 1. The others are a constant and a linear function of the
+    confidence for each predicted class with enough reference rows, because a model may be over-confident in only one class. The
+    most frequent class has no functions of its own, because the first functions describe it.
 
     Raises:
         InputError: If too many of the window's confidences lie outside those of the reference.

@@ -121,8 +121,8 @@ class MeanSums:
             level: Nominal coverage in (0, 1).
 
         Raises:
-            NoIntervalError: If too few decisions are wrong or right and the metric does not know its range, or if the mean
-                is infinite.
+            NoIntervalError: If too few decisions are wrong or right and the range of the metric is unknown, or if the mean is
+                infinite.
         """
         rows = self.rows
         require_finite(rows.mean, what)

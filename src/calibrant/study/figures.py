@@ -253,7 +253,7 @@ def sweep(spec: FigureSpec, groups: Groups) -> list[Plot]:
 
 
 def _strengths(entries: Sequence[Sequence[str]], groups: Groups) -> dict[str, float]:
-    """Return each objective's position on the axis, the value of its parameter."""
+    """Return each objective's position on the axis, which is the value of its parameter."""
     found = {}
     for label, runs in groups.items():
         recipe = runs[0].recipes[0]
