@@ -114,7 +114,7 @@ class MissingExtraError(CalibrantError, ImportError):
         super().__init__(
             f"the package {package!r}",
             "none installed",
-            f"install it with pip install {package} (Calibrant's extra {extra!r} lists all packages for this feature)",
+            f'install Calibrant\'s extra {extra!r}: pip install "calibrant[{extra}]", or ".[{extra}]" in a clone',
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
