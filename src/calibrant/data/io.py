@@ -361,7 +361,7 @@ def _scores_in(part: Part, held: Mapping[str, Any]) -> Array:
         raise InputError(f"{table.name}: columns must name one column of lists, or several columns of numbers")
     values: Array = np.stack(columns, axis=1) if len(columns) > 1 else columns[0]
     part.shape = values.shape
-    if np.isnan(values).any():
+    if values.size and np.isnan(values.min()):
         row, *place = np.argwhere(np.isnan(values))[0].tolist()
         name = part.stem + part.columns[place[0] if len(columns) > 1 else 0]
         raise InputError(f"{table.name}, {table.place(row)}: the score in {name!r} is missing or NaN")

@@ -411,8 +411,8 @@ def _open_frame(frame: Any) -> Table:
 def _texts(values: Array) -> Texts:
     """Return numbers or text of any shape as ``Texts``."""
     if values.dtype == np.int64 and values.size and values.min() >= 0 and values.max() < _MAX_INDEX:
-        distinct = np.flatnonzero(np.bincount(values.reshape(-1)))
-        codes = np.searchsorted(distinct, values)
+        occurs = np.bincount(values.reshape(-1)) > 0
+        distinct, codes = np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[values]
     else:
         distinct, codes = np.unique(values, return_inverse=True)
     return Texts(distinct.astype(str).tolist(), codes.reshape(values.shape))

@@ -54,14 +54,14 @@ class AURC(RankedMetric):
         # Let n rows, e of them errors, share a confidence, with a rows and w errors before them. The risk at the k-th row is
         # (w + (k − a) e/n) / k, and its sum over these n rows is e + (w − a e/n) (H(a + n) − H(a)), with harmonic numbers H. The
         # digamma function extends H to non-integers, which weights need; these are scaled to sum to the number of rows.
-        _, mass, right = state.by_confidence()
+        mass, right = state.by_confidence()[1:]
         scale = len(state.p) / float(mass.sum())
-        count = mass.flip(0) * scale
-        wrong = count - right.flip(0) * scale
-        last, errors = count.cumsum(0), wrong.cumsum(0)
-        before, rate = last - count, wrong / count
-        harmonic = torch.special.digamma(last + 1) - torch.special.digamma(before + 1)
-        return float((wrong + (errors - wrong - before * rate) * harmonic).sum() / last[-1])
+        count = mass.flip(0).mul_(scale)
+        wrong = count - right.flip(0).mul_(scale)
+        last, wrong_before = count.cumsum(0), wrong.cumsum(0).sub_(wrong)
+        harmonic = torch.cat([last.new_zeros(1), last]).add_(1).digamma_().diff()
+        excess = wrong_before.sub_((last - count).mul_(wrong).div_(count))
+        return float(excess.mul_(harmonic).add_(wrong).sum() / last[-1])
 
 
 def risk_coverage(data: Data) -> RiskCoverage:

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from calibrant._core.check import shown
-from calibrant._core.numerics import add_records
+from calibrant._core.numerics import add_records, slices
 from calibrant.data.checks import Data
 from calibrant.errors import NoIntervalError
 from calibrant.statistics.design import FEWEST, Design, require_groups
@@ -102,12 +102,15 @@ class MeanSums:
         if excess is None:
             nothing = torch.zeros(3, dtype=torch.float64)
             return cls(whole, None, nothing[:2], nothing, math.inf, decided, binary)
-        w = data.row_weights
-        v, mean = w.square(), excess.least + excess.mean
-        squared = excess.least.square() + 2 * excess.least * excess.mean + excess.square
-        seen = (rows - excess.least).clamp_min(0).square()
-        found = torch.stack([(v * x).sum() for x in (seen, excess.square, torch.ones_like(v), mean, squared)]).cpu()
-        most = float((w * excess.most).max())
+        w, most = data.row_weights, -math.inf
+        found = torch.zeros(5, dtype=torch.float64, device=rows.device)
+        for some in slices(len(rows), 1 << 14):  # blocks that fit into the cache
+            least, mean, square, largest = (one[some] for one in excess)
+            v, seen = w[some].square(), (rows[some] - least).clamp_min(0).square()
+            squared = least.square() + 2 * least * mean + square
+            found += torch.stack([seen, square, torch.ones_like(v), least + mean, squared]) @ v
+            most = max(most, float((w[some] * largest).max()))
+        found = found.cpu()
         return cls(whole, Powers.of(excess.least, data.weights), found[:2], found[2:], most, decided, binary)
 
     def __add__(self, other: "MeanSums") -> "MeanSums":
@@ -242,8 +245,8 @@ def require_finite(value: float, what: object) -> None:
 
 def decided_of(data: Data) -> Tensor:
     """Return Σ w and Σ w² of the wrong and of the right decisions, (2, 2) with one line for each kind."""
-    right, w = data.correct.double().cpu(), data.row_weights.cpu()
-    return torch.stack([1 - right, right]) @ torch.stack([w, w.square()], dim=1)
+    chosen = (data.row_weights[data.correct == right] for right in (False, True))
+    return torch.stack([torch.stack([w.sum(), w.square().sum()]) for w in chosen]).cpu()
 
 
 def check_enough_errors(decided: Tensor, *, what: object, weighted: bool) -> None:

@@ -113,11 +113,13 @@ class Powers:
         sums = torch.zeros(4, 5, dtype=torch.float64, device=rows.device)
         for some in slices(len(rows), 1 << 14):  # blocks whose powers fit into the cache
             x = rows[some].double()
-            square = x * x
-            powers = torch.stack([torch.ones_like(x), x, square, square * x, square * square])
-            w = powers[0] if weight is None else weight[some].to(x)
-            weights = torch.stack([w, w * w, w * w * w, w * w * w * w])
-            sums += weights @ powers.T
+            basis = torch.stack([torch.ones_like(x), x, x * x])
+            scaled = basis[None]
+            if weight is not None:
+                w = weight[some].to(x)
+                scaled = basis * torch.stack([w, w * w, w * w * w, w * w * w * w])[:, None]
+            # the entries of basis · basisᵀ with x⁰, x¹, x², x³ and x⁴
+            sums += (scaled @ basis.T)[:, [0, 0, 0, 1, 2], [0, 1, 2, 2, 2]]
         return cls(sums.cpu(), weight is not None)
 
     def __add__(self, other: "Powers") -> "Powers":
