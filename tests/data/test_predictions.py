@@ -173,13 +173,6 @@ def test_what_is_made_of_predictions_keeps_their_columns() -> None:
             assert getattr(made, name) is getattr(data, name)
 
 
-def test_features_are_read_from_any_dtype() -> None:
-    a, b = torch.tensor([1.5, 2.0], dtype=torch.bfloat16), np.array([1, 2], dtype=np.uint32)
-    features = Predictions.from_logits(GOOD, features={"a": a, "b": b, "c": [True, False]}).features
-    assert [features[name].dtype for name in "abc"] == [torch.float64, torch.int64, torch.bool]
-    assert features["a"].tolist() == [1.5, 2.0]
-
-
 @pytest.mark.parametrize(
     ("columns", "message"),
     [

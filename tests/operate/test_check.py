@@ -12,7 +12,7 @@ import torch
 from calibrant import Pairs, Predictions
 from calibrant.errors import InputError
 from calibrant.metrics import ECE
-from calibrant.operate import check
+from calibrant.operate import assert_calibrated, check
 from calibrant.operate.bounds import mean_ends, share_ends
 
 
@@ -90,6 +90,15 @@ def test_pairs_have_no_brier_but_an_ece() -> None:
     assert check(pairs, maximum={"ece": 0.06}).verdict == "pass"
     with pytest.raises(InputError, match="over all classes"):
         check(pairs, maximum={"brier": 0.2})
+
+
+def test_an_assertion_fails_skips_or_returns_the_check() -> None:
+    found = assert_calibrated(binary(rows=6000), ece=0.05, maximum={"error": 0.2})
+    assert [(line.metric, line.verdict) for line in found.lines] == [("error", "pass"), ("ece", "pass")]
+    with pytest.raises(AssertionError, match="fail"):
+        assert_calibrated(binary(rows=2000, accuracy=0.8), ece=0.05)
+    with pytest.raises(pytest.skip.Exception):
+        assert_calibrated(binary(rows=100), ece=0.05)
 
 
 def test_the_worst_group_fails_alone_and_is_named() -> None:
