@@ -12,9 +12,9 @@ from tests.cli.conftest import Run, some_logits
 from tests.conftest import late
 
 import calibrant
-from calibrant import MultiLabel, Predictions, read, save_predictions
+from calibrant import Predictions, read, save_predictions
 from calibrant._files import write_arrays
-from calibrant.calibrators import HistogramBinning, MultiLabelCalibrator, PlattScaling, TemperatureScaling
+from calibrant.calibrators import HistogramBinning, TemperatureScaling
 
 polars = late("polars")
 
@@ -131,21 +131,6 @@ def test_decisions_that_were_taken_are_carried_along(run: Run, home: Path) -> No
         assert back.decision is not None
         assert back.decision.tolist() == after.predicted.tolist()
         np.testing.assert_allclose(back.confidence, after.confidence, rtol=1e-6)
-
-
-def test_several_labels(run: Run, home: Path) -> None:
-    rng = np.random.default_rng(0)
-    logits = rng.normal(size=(60, 2))
-    data = MultiLabel.from_logits(
-        3 * logits, (logits + rng.logistic(size=logits.shape) > 0).astype(int), names=["a", "b"]
-    )
-    fitted = MultiLabelCalibrator(PlattScaling()).fit(data)
-    fitted.save("m.safetensors")
-    for suffix in (".csv", ".npz"):
-        save_predictions(f"m{suffix}", data)
-        run("apply", "m.safetensors", f"m{suffix}", "-o", f"o{suffix}", "--multilabel", "--replace")
-        expected = data.calibrated_by(fitted, allow_fit_rows=True).logits
-        np.testing.assert_allclose(read(f"o{suffix}", multilabel=True).logits, expected, rtol=1e-6)
 
 
 def test_what_cannot_be_written_is_refused(run: Run, home: Path) -> None:

@@ -63,7 +63,7 @@ def test_weights_and_features_travel_with_the_file(run: Run) -> None:
         run(line, code=2, says="other.npz has no column 'site'. Columns: logits, labels, weights, feature:place")
 
 
-def test_several_labels(home: Path, run: Run) -> None:
+def test_several_labels_are_fitted_measured_and_applied(home: Path, run: Run) -> None:
     rng = np.random.default_rng(0)
     z = rng.normal(size=(300, 3))
     data = MultiLabel.from_logits(2 * z, (z + rng.logistic(size=z.shape) > 0).astype(int), names=["cat", "dog", "owl"])
@@ -71,6 +71,11 @@ def test_several_labels(home: Path, run: Run) -> None:
     assert "3 labels through PlattScaling" in run("fit m.npz --multilabel -o m.safetensors").stdout
     found = run("evaluate m.npz --multilabel -c m.safetensors --draws 0 --json")
     assert found["fitted"]["type"] == "MultiLabelCalibrator"
+    expected = data[200:].calibrated_by(load("m.safetensors")).logits
+    for suffix in (".csv", ".npz"):
+        save_predictions(f"new{suffix}", data[200:])
+        run("apply", "m.safetensors", f"new{suffix}", "-o", f"o{suffix}", "--multilabel", "--replace")
+        np.testing.assert_allclose(read(f"o{suffix}", multilabel=True).logits, expected, rtol=1e-6)
     run("evaluate m.npz -c m.safetensors", code=2, says="is for several labels per row; add --multilabel")
     np.savez("one.npz", logits=some_logits(rows=60)[0], labels=some_logits(rows=60)[1])
     run("evaluate one.npz --multilabel", code=2, says="leave out --multilabel")
