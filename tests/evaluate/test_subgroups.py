@@ -1,6 +1,7 @@
 """Groups of rows: what is found, what is controlled, what is refused."""
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,9 @@ def test_the_group_that_is_off_comes_first() -> None:
     assert worst.low < 0.1 < worst.high
     assert worst.all_low < worst.low < worst.high < worst.all_high
     assert found.p_value == worst.p_adjusted < 0.001
+    significant = sum(row.p_adjusted < 0.05 for row in found.rows)  # of 4 sites, 4 ranges of ages and 2 sexes
+    assert re.search(rf"\b{significant} of 10 groups (is|are) significantly miscalibrated", found.verdict)
+    assert subgroups(sample()).verdict.startswith("No group is significantly miscalibrated")
     assert {row.columns[0][0] for row in found.rows} == {"site", "age", "sex"}
     assert sum(row.n for row in found.rows) == 3 * 4000
     ranked = [row.p_adjusted for row in found.rows]
