@@ -12,7 +12,7 @@ from calibrant._core.check import check_choice, refuse, shown
 from calibrant._files import error_boundary, read_text
 from calibrant.errors import InputError
 from calibrant.study.recipe import Study
-from calibrant.study.record import naming, require_once
+from calibrant.study.record import naming
 
 SCALES = ("cpu", "gpu", "paper")
 FOLDER = resources.files("calibrant.study")
@@ -142,22 +142,13 @@ def _known_objectives() -> dict[str, Tables]:
 
 
 def _check_names(study: Study, parts: Sequence[Tables]) -> None:
-    """Raise an error if published figures, claims or plots name objectives or settings that no part of the file has."""
-    require_once([(p.setting, p.objective, p.measure) for p in study.published], name="the published figures")
-    objectives = {one["label"] for part in parts for one in part.get("objectives", ())}
-    settings = {one.get("label") for part in parts for one in part.get("settings", ())}
-    settings |= {one.label for one in study.settings}
-    like = {one.like for one in study.settings}
-    published = {figure.setting for figure in study.published}
+    """Raise an error if published figures, claims, plots or settings name objectives that no part of the file has."""
+    known = sorted({one["label"] for part in parts for one in part.get("objectives", ())})
     named = [
-        *(("an objective", figure.objective, objectives) for figure in study.published),
-        *(("an objective", name, objectives) for claim in study.claims for name in claim.falls),
-        *(("an objective", name, objectives) for figure in study.figures for name in figure.objectives),
-        *(("an objective", name, objectives) for one in study.settings for name in (*one.losses, *one.trainings)),
-        *(("a setting", name, settings | like) for name in published),
-        *(("a setting", name, settings | like) for claim in study.claims for name in claim.but),
-        *(("like", name, settings | published) for name in like),
+        *(figure.objective for figure in study.published),
+        *(name for claim in study.claims for name in claim.falls),
+        *(name for figure in study.figures for name in figure.objectives),
+        *(name for one in study.settings for name in (*one.losses, *one.trainings)),
     ]
-    for what, name, known in named:
-        if name:
-            check_choice(name, name=what, choices=sorted(known, key=str))
+    for name in named:
+        check_choice(name, name="an objective", choices=known)
