@@ -27,7 +27,7 @@ def test_an_error_is_one_sentence_with_place_and_travels_home() -> None:
     assert isinstance(home, ValueError)
     assert str(home) == "a.csv, line 3: expected bins as an integer, got a b; pass bins=15"
     missing = errors.MissingExtraError("onnx", extra="onnx")
-    assert "install it with pip install onnx" in str(pickle.loads(pickle.dumps(missing))) == str(missing)
+    assert 'pip install "calibrant[onnx]"' in str(pickle.loads(pickle.dumps(missing))) == str(missing)
     numbered = errors.InputError("a", "b", "c", row=7)
     assert (str(numbered.at("a.csv")), numbered.at("a.csv").row) == ("a.csv: expected a, got b in row 7; c", 7)
     assert len(str(refuse("a", "x" * 1000, "c"))) < 150
