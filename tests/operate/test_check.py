@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 from calibrant import Pairs, Predictions
 from calibrant.errors import InputError
-from calibrant.metrics import ECE
+from calibrant.metrics import ECE, Accuracy
 from calibrant.operate import assert_calibrated, check
 from calibrant.operate.bounds import mean_ends, share_ends
 
@@ -126,6 +127,9 @@ def test_a_baseline_holds_the_same_rows() -> None:
     assert check(sharper, no_worse=margins, baseline=old).verdict == "pass"
     found = check(worse, no_worse={"nll": 0.02, "brier": 0.005, "ece": 0.01}, baseline=old)
     assert [line.verdict for line in found.lines] == ["fail"] * 3
+    turned = Predictions.from_logits(np.where(np.arange(3000)[:, None] < 300, z[:, ::-1], z), labels)
+    (line,) = check(turned, no_worse={"accuracy": 0.01}, baseline=old).lines
+    assert line.value == pytest.approx(Accuracy()(old) - Accuracy()(turned))
     other = Predictions.from_logits(z[:2000], labels[:2000])
     for wrong in (other, Predictions.from_logits(z, np.roll(labels, 1))):
         with pytest.raises(InputError, match="the same rows in the same order"):
@@ -181,6 +185,12 @@ def test_expected_changes_widen_the_error_of_a_log_loss() -> None:
     # 20 rows lost 4.6 nats, of which the old model expects 40 to do so
     gain, loss = (math.log(a / b) - line.value for a, b in ((0.9, 0.999), (0.1, 0.001)))
     assert (line.high - line.low) / 2 == pytest.approx(2 * (360 * gain**2 + 40 * loss**2) ** 0.5 / 400, rel=0.1)
+    reach = []
+    for p in (0.999, 0.9):  # as many events of size S / V as the upper bound of a Poisson count allows
+        second, third = (400 * ((1 - p) * loss**k + p * gain**k) for k in (2, 3))
+        count = second**3 / third**2
+        reach.append(abs(third) / second * (stats.chi2.ppf(0.975, 2 * (count + 1)) / 2 - count) / 400)
+    assert line.high - line.value == pytest.approx(max(reach), rel=1e-9)
 
 
 def test_an_event_fails_its_limit_where_its_decisions_cancel() -> None:
