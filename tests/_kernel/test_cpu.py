@@ -167,8 +167,8 @@ def test_parts_and_threads_do_not_change_the_sums(monkeypatch: pytest.MonkeyPatc
 def test_the_loops_are_not_loaded_for(logits: str) -> None:
     z = {
         "small": torch.zeros(10, 10),
-        "gradient": torch.zeros(1 << 17, 2, requires_grad=True),
-        "integers": torch.zeros(1 << 17, 2, dtype=torch.int64),
+        "gradient": torch.zeros(1 << 18, 2, requires_grad=True),
+        "integers": torch.zeros(1 << 18, 2, dtype=torch.int64),
     }[logits]
     assert _kernel._loops_for(z) is None
 

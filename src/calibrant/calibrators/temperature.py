@@ -133,7 +133,8 @@ def fit_log_temperature(
     """
     rows = rows.uncut  # each pass cuts the batches itself
     if isinstance(rows, MemoryRows) and rows.count >= 4 * _SAMPLE and rows.count * rows.classes >= _LARGE:
-        sample = MemoryRows(rows.gathered().selected(slice(None, None, rows.count // _SAMPLE)), cut=False)
+        spaced = torch.arange(0, rows.count, rows.count // _SAMPLE, device=rows.device)
+        sample = MemoryRows(rows.gathered().selected(spaced), cut=False)
         near, _ = fit_log_temperature(sample, start=start, prior=prior, tolerance=_NEAR)
         start = near if near > _LOW else start
     precision = 0.0 if prior is None else 1 / (prior**2 * rows.mass)

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from calibrant.errors import LeakError
 
-_KEPT = 1 << 16  # number of hashes kept at each resolution, and largest number of rows hashed at once
+_KEPT = 1 << 16  # number of hashes kept at each resolution, and largest number of rows hashed
+_BLOCK = 1 << 13  # number of rows hashed at a time, so that intermediate results stay in the cache
 _COLUMNS = 8  # number of evenly spaced columns in a hash; more would seldom all survive rounding to 16 bits
 # Cells per nat, in bits. A float16 logit of size 8 is off by 2⁻⁸, so most of eight cells of width 2⁻⁶ stay the same.
 # With only one or two numbers per row, finer cells are needed to tell rows apart. Two classes use both: fine cells for
@@ -58,16 +59,21 @@ def row_hashes(logits: Tensor, labels: Tensor | None = None) -> Tensor:
     The lowest byte of a hash holds the label; it is 0 without ``labels``.
     """
     spaced = slice(None, None, -(-len(logits) // _KEPT) or 1)
-    logits, labels = logits[spaced], None if labels is None else labels[spaced]
+    bare = torch.cat([_unlabelled_hashes(some) for some in logits[spaced].split(_BLOCK)], dim=1)
+    if labels is None:
+        return bare
+    return bare | ((labels[spaced].cpu().long() * odd_numbers(1)) >> 40 & ((1 << _LABEL_BITS) - 1))
+
+
+def _unlabelled_hashes(logits: Tensor) -> Tensor:
     step = -(-logits.shape[1] // _COLUMNS)
-    top = logits.amax(dim=1, keepdim=True).double()
-    below = (logits[:, ::step].double() - top).nan_to_num(nan=0.0, neginf=-torch.inf)
+    top = logits.amax(dim=1, keepdim=True)
+    below = (logits[:, ::step].double() - top).nan_to_num_(nan=0.0, neginf=-torch.inf)
     factors, sizes = odd_numbers(below.shape[1]).to(below.device), _BITS_OF_FEW.get(logits.shape[1], _BITS)
-    cells = [(below * 2.0**bits).round().clamp_min(_FARTHEST).long() for bits in sizes]
+    cells = [(below * 2.0**bits).round_().clamp_min_(_FARTHEST).long() for bits in sizes]
     mixed = torch.stack([(one * factors).sum(dim=1) for one in cells]).cpu()
     # products carry only upwards: without the shift the lower bits would depend only on the lower bits of the cells
-    bare = ((mixed ^ (mixed >> 29)) * odd_numbers(1)) >> _LABEL_BITS << _LABEL_BITS
-    return bare if labels is None else bare | ((labels.cpu().long() * odd_numbers(1)) >> 40 & ((1 << _LABEL_BITS) - 1))
+    return ((mixed ^ (mixed >> 29)) * odd_numbers(1)) >> _LABEL_BITS << _LABEL_BITS
 
 
 def part_of(logits: Tensor, labels: Tensor | None = None) -> KeptHashes:
