@@ -69,23 +69,47 @@ def brier_of(probabilities: Tensor, labels: Tensor) -> float:
     return float((probabilities.double() - F.one_hot(labels, probabilities.shape[1])).square().sum(dim=1).mean())
 
 
-def vector(rows: int, classes: int) -> Setup:
+def affine(
+    ours: str,
+    named: Callable[[Tensor, Tensor], dict[str, Callable[[], Tensor]]],
+    rows: int,
+    classes: int,
+    **extra: Any,
+) -> Setup:
+    """Return the race of our calibrator ``ours`` with those ``named``, which return probabilities."""
     z, y = overconfident(rows, classes)
-    least = log_loss_of(calibrators.VectorScaling().fit(z, y)(z).softmax(dim=1), y)
+    calls = {"calibrant": lambda: getattr(calibrators, ours)().fit(z, y)(z).softmax(dim=1)} | named(z, y)
+    least = log_loss_of(calls["calibrant"](), y)
+    return Setup(present(calls), lambda p: log_loss_of(p.detach(), y) - least, **extra)
 
+
+def of_probmetrics(name: str, z: Tensor, y: Tensor) -> dict[str, Callable[[], Tensor]]:
+    """Return the call of probmetrics' calibrator of this name, with its defaults."""
+
+    def call() -> Tensor:
+        from probmetrics.calibrators import get_calibrator
+
+        made = get_calibrator(name, svs_print_init_info=False, sms_print_init_info=False)
+        return probmetrics_probs(probmetrics_fit(made, z, y), z)
+
+    return {"probmetrics": call}
+
+
+def of_torch_uncertainty(module: str, name: str, z: Tensor, y: Tensor) -> dict[str, Callable[[], Tensor]]:
+    """Return the call of torch-uncertainty's scaler of this name."""
+    classes = z.shape[1]
+    return {
+        "torch-uncertainty": lambda: torch_uncertainty_fit(module, name, z, y, num_classes=classes)(z).softmax(dim=1)
+    }
+
+
+def vector(z: Tensor, y: Tensor) -> dict[str, Callable[[], Tensor]]:
     def probmetrics() -> Tensor:
         from probmetrics.calibrators.logistic import VectorScalingCalibrator
 
         return probmetrics_probs(probmetrics_fit(VectorScalingCalibrator(), z, y), z)
 
-    calls = {
-        "calibrant": lambda: calibrators.VectorScaling().fit(z, y)(z).softmax(dim=1),
-        "torch-uncertainty": lambda: torch_uncertainty_fit("vector_scaler", "VectorScaler", z, y, num_classes=classes)(
-            z
-        ).softmax(dim=1),
-        "probmetrics": probmetrics,
-    }
-    return Setup(present(calls), lambda p: log_loss_of(p.detach(), y) - least)
+    return of_torch_uncertainty("vector_scaler", "VectorScaler", z, y) | {"probmetrics": probmetrics}
 
 
 def one_vs_rest(method: Callable[[], Any], module: str, name: str, rows: int, classes: int) -> Setup:
@@ -166,7 +190,47 @@ RACES = [
     Race("temperature", "Temperature scaling, fitted", 50_000, 100, EXCESS, temperature),
     Race("temperature", "Temperature scaling, fitted", 50_000, 1000, EXCESS, temperature),
     Race("apply", "Temperature scaling, applied, to probabilities", 100_000, 100, DISTANCE, apply),
-    Race("vector", "Vector scaling, fitted and applied", 20_000, 10, EXCESS, vector),
+    Race("vector", "Vector scaling, fitted and applied", 20_000, 10, EXCESS, partial(affine, "VectorScaling", vector)),
+    Race(
+        "structured-vector",
+        "Structured vector scaling, fitted and applied",
+        8_000,
+        60,
+        EXCESS,
+        partial(affine, "StructuredVectorScaling", partial(of_probmetrics, "svs")),
+    ),
+    Race(
+        "structured-matrix",
+        "Structured matrix scaling, fitted and applied",
+        5_000,
+        10,
+        EXCESS,
+        partial(affine, "StructuredMatrixScaling", partial(of_probmetrics, "sms")),
+    ),
+    Race(
+        "dirichlet",
+        "Dirichlet calibration, fitted and applied",
+        5_000,
+        30,
+        EXCESS,
+        partial(
+            affine,
+            "DirichletCalibration",
+            partial(of_torch_uncertainty, "dirichlet_scaler", "DirichletScaler"),
+            notes={"torch-uncertainty": "without penalties"},
+        ),
+    ),
+    *(
+        Race(
+            "auto",
+            "AutoCalibrator, fitted and applied, beside probmetrics' default",
+            5_000,
+            classes,
+            EXCESS,
+            partial(affine, "AutoCalibrator", partial(of_probmetrics, "logistic")),
+        )
+        for classes in (10, 100)
+    ),
     Race(
         "histogram",
         "Histogram binning, fitted and applied",

@@ -1,7 +1,7 @@
 """Races of the losses: forward and backward passes from the same float32 logits, in libraries with the same objective.
 
-The result is the gradient with respect to the logits. Its error is the largest difference from the float64 gradient, relative to
-the largest entry of that gradient.
+The result is the gradient with respect to the logits, or for a linear layer and its loss, to the layer's inputs. Its error is the
+largest difference from the float64 gradient, relative to the largest entry of that gradient.
 """
 
 import math
@@ -20,6 +20,7 @@ from calibrant import losses
 
 ERROR = "error of the gradient"
 SMOOTHING, GAMMA, PENALTY = 0.1, 3.0, 0.1
+INPUTS = 64  # of the linear layer
 Objective = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -41,14 +42,17 @@ def race(exact: Objective, named: Callable[[], dict[str, Objective]], rows: int,
 
         return forward_and_backward
 
-    def error(gradient: Tensor) -> float:
-        return float((gradient[:TRUTH].double() * (rows / min(rows, TRUTH)) - truth).abs().max()) / scale
-
     calls = {name: call(objective) for name, objective in named().items()}
+    error = lambda gradient: distance(gradient, truth, rows) / scale  # noqa: E731
     return Setup(present(calls), error, floors=("torch cross_entropy",), **extra)
 
 
 TRUTH = 256  # rows whose gradient is compared: the mean's gradient is theirs, by a factor
+
+
+def distance(gradient: Tensor, truth: Tensor, rows: int) -> float:
+    """Return the largest distance of the gradient of a mean over ``rows`` to ``truth``, that of a mean over the first rows."""
+    return float((gradient[:TRUTH].double() * (rows / len(truth)) - truth).abs().max())
 
 
 def focal_by_hand(gamma: float) -> Objective:
@@ -114,6 +118,35 @@ def entropy() -> dict[str, Objective]:
     return named
 
 
+def fused(rows: int, classes: int) -> Setup:
+    """Return the setup of a linear layer with its cross-entropy; an answer is the gradient of the layer's inputs."""
+    generator = torch.Generator().manual_seed(0)
+    inputs, weight = (torch.randn(size, INPUTS, generator=generator) for size in (rows, classes))
+    labels = torch.randint(classes, (rows,), generator=generator)
+    wide = inputs[:TRUTH].double().requires_grad_()
+    F.cross_entropy(wide @ weight.double().T, labels[:TRUTH]).backward()
+    truth = wide.grad
+    assert truth is not None
+    scale = float(truth.abs().max())
+    inputs.requires_grad_()
+    weight.requires_grad_()
+    ours = losses.FusedLinearLoss(losses.CrossEntropyLoss())
+
+    def call(objective: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        def forward_and_backward() -> Tensor:
+            inputs.grad = weight.grad = None
+            objective().backward()
+            return inputs.grad  # type: ignore[return-value]
+
+        return forward_and_backward
+
+    calls = {
+        "calibrant": call(lambda: ours(inputs, weight, labels)),
+        "torch": call(lambda: F.cross_entropy(F.linear(inputs, weight), labels)),
+    }
+    return Setup(calls, lambda gradient: distance(gradient, truth, rows) / scale)
+
+
 def both(name: str, title: str, make: Callable[[int, int], Setup]) -> list[Race]:
     return [Race(name, title, rows, classes, ERROR, make) for rows, classes in ((4096, 1000), (512, 50_000))]
 
@@ -124,4 +157,5 @@ RACES = [
     *both("focal", "Focal loss, γ = 3", partial(race, focal64, focal)),
     *both("brier-loss", "Brier loss", partial(race, brier64, brier)),
     *both("entropy", "Confidence penalty 0.1", partial(race, entropy64, entropy)),
+    Race("fused", f"Linear layer of {INPUTS} inputs and cross-entropy", 1024, 50_000, ERROR, fused),
 ]
