@@ -39,7 +39,7 @@ def platt_targets(y: Tensor) -> Tensor:
 
 def test_log_odds_hold_at_every_margin() -> None:
     z = torch.tensor([[40.0, 0.0, -1.0], [90.0, 0.0, 0.0], [0.0, -50.0, -60.0], [500.0, 0.0, 0.0]], dtype=F64)
-    odds = log_odds(z)
+    odds = log_odds(z).T
     assert float(odds[0, 0]) == pytest.approx(40 - math.log(1 + math.exp(-1)), abs=1e-12)
     assert float(odds[1, 0]) == pytest.approx(90 - math.log(2), abs=1e-12)
     assert float(odds[2, 1]) == pytest.approx(-50.0, abs=1e-12)
@@ -118,7 +118,7 @@ def test_more_classes_are_one_against_the_rest_then_normalised(method: Callable[
     # the floor is ε / K, so it differs between two and three classes
     made = (lambda: method(floor=0.0)) if hasattr(method(), "floor") else method
     odds = log_odds(z)
-    each = [p_of(made().fit(of_log_odds(odds[:, c]), (y == c).long()), of_log_odds(odds[:, c])) for c in range(3)]
+    each = [p_of(made().fit(of_log_odds(one), (y == c).long()), of_log_odds(one)) for c, one in enumerate(odds)]
     expected = torch.stack(each, 1)
     ours = torch.softmax(made().fit(z, y)(z), 1)
     torch.testing.assert_close(ours, expected / expected.sum(1, keepdim=True), rtol=0, atol=1e-9)

@@ -19,7 +19,8 @@ from torch.nn import functional as F
 
 from calibrant._core.numerics import row_chunks
 
-LEAST = 1 << 19  # with fewer array elements, PyTorch takes a few milliseconds, whereas importing Numba takes half a second
+# with fewer array elements, PyTorch takes a few milliseconds, whereas importing Numba takes half a second
+LEAST = 1 << 19
 SEGMENT = 1 << 19  # number of array elements per partial sum
 TIE = 1e-12  # probabilities that differ by less count as equal, because log and exp in a calibrator can change them by as much
 # a probability that exceeds an edge of equal-width bins by no more than this counts as on the edge: in float32, .6 is .60000002

@@ -36,7 +36,7 @@ _NEWTON = 250
 _SAMPLE, _ROUGH, _MANY_PARAMETERS = 8192, 1e-3, 64
 _BLOCK_CLASSES = 150  # up to this number of classes, L-BFGS is scaled by one block per class, 28 MB in all
 _TOLERANCE, _ACCEPTED = 3e-9, 1e-5  # for L-BFGS; 1e-5 is a thousandth of the sampling error at 10,000 rows
-_RESTARTS = 4
+_STEPS, _RESTARTS = 20, 50  # of L-BFGS, whose scale is computed again at each restart
 # Smallest curvature of a parameter relative to the largest; the parameters of a class far from all rows would otherwise be scaled
 # by 1 / √0
 _LEAST_CURVATURE = 1e-9
@@ -114,8 +114,8 @@ def diagonal_sums(rows: AffineRows, theta: Tensor, curvature: str) -> tuple[Tens
 def slope_sums(rows: AffineRows, theta: Tensor, curvature: str) -> tuple[Tensor, ...]:
     """Return the sums for softmax(s · x + b), where θ is s, b_1, b_2 …."""
     x = rows.inputs
-    loss, p, residual = rows.softmax(theta[0] * x + theta[1:, None])
-    gradient = torch.cat([(residual * x).sum()[None], residual.sum(dim=1)])
+    loss, p, residual = rows.softmax(torch.addcmul(theta[1:, None], theta[0], x))
+    gradient = torch.cat([torch.tensordot(residual, x)[None], residual.sum(dim=1)])
     if not curvature:
         return loss, gradient
     # covariance under p of x and of the class's indicator
@@ -202,21 +202,24 @@ def fit_affine(
         value, gradient, second = objective(theta, "hessian", rows)
         return value, gradient, second + torch.diag(2 * ridge)
 
+    def blocks(theta: Tensor) -> Tensor:
+        found: Tensor = objective(theta, "blocks")[2]
+        scale = found.diagonal(dim1=1, dim2=2)  # (B, F)
+        scale.add_(_LEAST_CURVATURE * scale.max() + 2 * ridge.view_as(scale))
+        return found
+
     few, many = hessian and len(start) <= _NEWTON, isinstance(rows, MemoryRows) and rows.count >= 4 * _SAMPLE
     if few and many and len(start) >= _MANY_PARAMETERS and bool(ridge.all()):
         # the Hessian for a sample scales the search on all rows, whose steps then need only gradients
         some = partial(with_hessian, rows=rows.map(_thinned, rows.count // _SAMPLE))
         start = newton(some, start, tolerance=_ROUGH, accepted=math.inf).theta
-        found = _lbfgs(objective, start, some(start)[2][None], tolerance or _TOLERANCE)
+        found = _lbfgs(objective, lambda theta: some(theta)[2][None], start, tolerance or _TOLERANCE)
     elif few:
         # convergence is quadratic: the last step squares the remaining error
         ends = {} if tolerance is None else {"tolerance": 100 * tolerance, "accepted": 100 * tolerance}
         found = newton(with_hessian, start, **ends)
     else:
-        blocks = objective(start, "blocks")[2]
-        scale = blocks.diagonal(dim1=1, dim2=2)  # (B, F)
-        scale.add_(_LEAST_CURVATURE * scale.max() + 2 * ridge.view_as(scale))
-        found = _lbfgs(objective, start, blocks, tolerance or _TOLERANCE)
+        found = _lbfgs(objective, blocks, start, tolerance or _TOLERANCE)
     # if the summed log-loss is below log 2, all rows are correct, and a larger θ is always better
     if not bool(ridge.any()) and found.value * rows.mass < math.log(2):
         raise no_minimum("parameters that grow without bound")
@@ -230,42 +233,58 @@ def _thinned(rows: AffineRows, step: int) -> AffineRows:
 
 
 def _lbfgs(
-    function: Callable[[Tensor], tuple[Tensor, Tensor]], start: Tensor, blocks: Tensor, tolerance: float
+    function: Callable[[Tensor], tuple[Tensor, Tensor]],
+    curvature: Callable[[Tensor], Tensor],
+    start: Tensor,
+    tolerance: float,
 ) -> Optimum:
-    """Minimise a smooth convex function with SciPy's L-BFGS, and return its minimum (P,) and the certificate.
+    """Minimise a smooth convex function with L-BFGS, scaled by diagonal blocks (B, F, F) of its Hessian, where B · F = P.
 
-    The diagonal blocks (B, F, F) with B · F = P approximate the Hessian: H ≈ L Lᵀ. The search runs in coordinates v with x = L⁻ᵀ v,
-    in which the Hessian is L⁻¹ H L⁻ᵀ ≈ I and the gradient is L⁻¹ times the gradient in x.
+    The search restarts every few steps with the ``curvature`` there, which can be far from that at the start. A restart also clears
+    the history after a line search that rounding errors have stopped.
     """
-    from scipy.optimize import minimize
-
-    factor = torch.linalg.cholesky(blocks)
-    shape = (*factor.shape[:2], 1)
-
-    def point(v: np.ndarray) -> Tensor:
-        column = torch.from_numpy(v).to(factor.device).view(shape)
-        x: Tensor = torch.linalg.solve_triangular(factor.mT, column, upper=True).view(-1)
-        return x
-
-    def host(v: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = function(point(v))
-        scaled = torch.linalg.solve_triangular(factor, gradient.view(shape), upper=False)
-        return float(value), scaled.view(-1).cpu().numpy()
-
-    v, gtol, found = (factor.mT @ start.view(shape)).view(-1).cpu().numpy(), tolerance, Optimum(start, 0.0, math.inf)
-    # SciPy's stopping rule uses the gradient in v, but the certificate is the gradient in x. A restart also clears the history after
-    # a line search that rounding errors have stopped.
+    found = Optimum(start, 0.0, math.inf)
     for _ in range(_RESTARTS):
-        options = {"maxiter": 5000, "maxfun": 10_000, "maxcor": 20, "gtol": gtol, "ftol": 0.0, "maxls": 40}
-        v = minimize(host, v, jac=True, method="L-BFGS-B", options=options).x
-        value, gradient = function(point(v))
-        found = Optimum(point(v), float(value), float(gradient.abs().max()))
-        if found.gradient <= tolerance:
+        found, steps = _scaled_steps(function, torch.linalg.cholesky(curvature(found.theta)), found.theta, tolerance)
+        if found.gradient <= tolerance or steps < 2:
             break
-        gtol *= min(0.5, 0.5 * tolerance / found.gradient)
     if not found.gradient <= _ACCEPTED:
         raise no_minimum(f"a gradient of {found.gradient:.3g}")
     return found
+
+
+def _scaled_steps(
+    function: Callable[[Tensor], tuple[Tensor, Tensor]], factor: Tensor, start: Tensor, tolerance: float
+) -> tuple[Optimum, int]:
+    """Return where a few steps of SciPy's L-BFGS lead, and how many there were.
+
+    With H ≈ L Lᵀ for the ``factor`` L, the steps are made in coordinates v with x = L⁻ᵀ v, in which the Hessian is L⁻¹ H L⁻ᵀ ≈ I
+    and the gradient is L⁻¹ times the gradient in x.
+    """
+    from scipy.optimize import minimize
+
+    shape, found = (*factor.shape[:2], 1), Optimum(start, 0.0, math.inf)
+
+    def evaluate(v: np.ndarray) -> tuple[float, np.ndarray]:
+        nonlocal found
+        column = torch.from_numpy(v).to(factor.device).view(shape)
+        x = torch.linalg.solve_triangular(factor.mT, column, upper=True).view(-1)
+        value, gradient = function(x)
+        found = Optimum(x, float(value), float(gradient.abs().max()))
+        scaled = torch.linalg.solve_triangular(factor, gradient.view(shape), upper=False)
+        return found.value, scaled.view(-1).cpu().numpy()
+
+    def stop_at_tolerance(_: np.ndarray) -> None:
+        # SciPy's own rule uses the gradient in v, but the certificate is the gradient in x
+        if found.gradient <= tolerance:
+            raise StopIteration
+
+    v = (factor.mT @ start.view(shape)).view(-1).cpu().numpy()
+    options = {"maxiter": _STEPS, "maxcor": _STEPS, "gtol": 0.0, "ftol": 0.0, "maxls": 40}
+    ended = minimize(evaluate, v, jac=True, method="L-BFGS-B", callback=stop_at_tolerance, options=options)
+    if found.gradient > tolerance:
+        evaluate(ended.x)  # the point evaluated last may belong to a line search that failed
+    return found, ended.nit
 
 
 # The calibrators.

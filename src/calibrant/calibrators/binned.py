@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 from calibrant._core.check import check_number
-from calibrant._core.log_pairs import log_pair_of_top
+from calibrant._core.log_pairs import finite_floor
 from calibrant._core.numerics import in_row_chunks, rank_in
 from calibrant.binning import Binning, EqualMass, EqualWidth, as_binning
 from calibrant.calibrators.base import Calibrator
@@ -71,13 +72,18 @@ class HistogramBinning(Calibrator):
         return in_row_chunks(self._transform_rows, logits)
 
     def _transform_rows(self, logits: Tensor) -> Tensor:
-        log_q, log_rest, decided = log_pair_of_top(logits.double())
-        target = self.confidences[_bin_between(_confidence(logits)[0], self.edges)][:, None]
+        confidence, decided = _confidence(logits)
+        z = logits.double().T.contiguous()  # sums over few classes are fastest along the first dimension
+        top = decided[None]
+        below = z - z.gather(0, top)
+        # the log-odds of the other classes together
+        rest = finite_floor(torch.logsumexp(below.scatter(0, top, -torch.inf), dim=0))
+        target = self.confidences[_bin_between(confidence, self.edges)]
         kept = target < 0
-        log_target = torch.where(kept, log_q.gather(1, decided), target.clamp_min(0).log())
-        log_others = torch.where(kept, log_rest, torch.log1p(-torch.where(kept, 0.5, target)))
-        others = log_q - log_rest + log_others
-        return others.scatter(1, decided, log_target).masked_fill(torch.isneginf(logits), -torch.inf).to(logits.dtype)
+        log_target = torch.where(kept, logsigmoid(-rest), target.clamp_min(0).log())
+        log_others = torch.where(kept, logsigmoid(rest), torch.log1p(-torch.where(kept, 0.5, target)))
+        answer = (below - rest + log_others).scatter(0, top, log_target[None])
+        return answer.masked_fill(torch.isneginf(z), -torch.inf).T.to(logits.dtype).contiguous()
 
 
 def _confidence(logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -255,7 +261,7 @@ class VennAbers(OneVsRest):
             InputError: If K is not that of the data passed to ``fit``.
         """
         self.check_input(logits)
-        low, high = (bound.T for bound in self._bounds(log_odds(logits).T.contiguous()))
+        low, high = (bound.T for bound in self._bounds(log_odds(logits)))
         if logits.shape[1] == 2:  # the bounds of the other class are the complements, in reverse order
             low, high = torch.cat([1 - high, low], dim=1), torch.cat([1 - low, high], dim=1)
         return low, high
