@@ -112,12 +112,14 @@ def temperature_moments(logits: Tensor, labels: Tensor, weights: Tensor | None, 
         return torch.from_numpy(sum(_in_segments(run, *logits.shape)))
     sums = torch.zeros(3, dtype=torch.float64, device=logits.device)
     for part in row_chunks(*logits.shape, device=logits.device):
-        z = logits[part].double()
-        gap = z - z.amax(dim=1, keepdim=True)
-        d = gap.clamp_min(-1e30)  # there p is 0, and 0 · ∞ would be NaN
-        p = torch.softmax(beta * d, dim=1)
-        mean = (p * d).sum(dim=1)
-        each = torch.stack([mean, (p * d.square()).sum(dim=1) - mean.square(), gap.gather(1, labels[part, None])[:, 0]])
+        z = logits[part].double().T.contiguous()  # sums over few classes are fastest along the first dimension
+        gap = z - z.amax(dim=0)
+        d = gap.clamp_min(-1e30)  # there e is 0, and 0 · ∞ would be NaN
+        e = (beta * d).exp_()
+        norm = e.sum(dim=0)
+        mean = e.mul_(d).sum(dim=0).div_(norm)
+        variance = e.mul_(d).sum(dim=0).div_(norm) - mean.square()
+        each = torch.stack([mean, variance, gap.gather(0, labels[None, part])[0]])
         sums += each.sum(dim=1) if weights is None else each @ weights[part]
     return sums.cpu()
 

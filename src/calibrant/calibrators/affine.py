@@ -31,9 +31,9 @@ from calibrant.rows import Batch, MemoryRows, RowSource
 
 # Up to this number of parameters, six Hessians take no longer than thirty L-BFGS gradients, and they reach full precision
 _NEWTON = 250
-# With many rows, and so many parameters that a Hessian over all rows takes much longer than a gradient, the search starts at the
-# optimum for a sample of this size, found with this tolerance
-_SAMPLE, _ROUGH, _MANY_PARAMETERS = 8192, 1e-3, 64
+_MANY_PARAMETERS = 64  # with so many, a Hessian takes much longer than a gradient
+# With many rows, the search starts at the optimum for a sample of this size, found with this tolerance
+_SAMPLE, _ROUGH = 8192, 1e-3
 _BLOCK_CLASSES = 150  # up to this number of classes, L-BFGS is scaled by one block per class, 28 MB in all
 _TOLERANCE, _ACCEPTED = 3e-9, 1e-5  # for L-BFGS; 1e-5 is a thousandth of the sampling error at 10,000 rows
 _STEPS, _RESTARTS = 20, 50  # of L-BFGS, whose scale is computed again at each restart
@@ -208,12 +208,14 @@ def fit_affine(
         scale.add_(_LEAST_CURVATURE * scale.max() + 2 * ridge.view_as(scale))
         return found
 
-    few, many = hessian and len(start) <= _NEWTON, isinstance(rows, MemoryRows) and rows.count >= 4 * _SAMPLE
-    if few and many and len(start) >= _MANY_PARAMETERS and bool(ridge.all()):
-        # the Hessian for a sample scales the search on all rows, whose steps then need only gradients
-        some = partial(with_hessian, rows=rows.map(_thinned, rows.count // _SAMPLE))
-        start = newton(some, start, tolerance=_ROUGH, accepted=math.inf).theta
-        found = _lbfgs(objective, lambda theta: some(theta)[2][None], start, tolerance or _TOLERANCE)
+    few, in_memory = hessian and len(start) <= _NEWTON, isinstance(rows, MemoryRows)
+    if few and in_memory and len(start) >= _MANY_PARAMETERS and bool(ridge.all()):
+        # the Hessian scales the search, whose steps then need only gradients; with many rows, a sample gives the Hessian and the start
+        some = rows
+        if rows.count >= 4 * _SAMPLE:
+            some = rows.map(_thinned, rows.count // _SAMPLE)
+            start = newton(partial(with_hessian, rows=some), start, tolerance=_ROUGH, accepted=math.inf).theta
+        found = _lbfgs(objective, lambda theta: with_hessian(theta, some)[2][None], start, tolerance or _TOLERANCE)
     elif few:
         # convergence is quadratic: the last step squares the remaining error
         ends = {} if tolerance is None else {"tolerance": 100 * tolerance, "accepted": 100 * tolerance}

@@ -508,4 +508,4 @@ def keep_excluded(answer: Tensor, logits: Tensor) -> Tensor:
 def mix_with_uniform(log_p: Tensor, share: Tensor | float) -> Tensor:
     """Return log((1 − share) · p + share / K) (N, K) for p = exp(log_p), which is finite if share > 0."""
     share = torch.as_tensor(share, dtype=log_p.dtype, device=log_p.device)
-    return torch.logaddexp(torch.log1p(-share) + log_p, (share / log_p.shape[1]).log().expand_as(log_p))
+    return (log_p.exp() * (1 - share) + share / log_p.shape[1]).log()

@@ -40,10 +40,12 @@ def log_odds(logits: Tensor) -> Tensor:
     largest, top = z.max(dim=0, keepdim=True)
     margin = z - largest
     e = margin.exp().scatter(0, top, 0.0)
-    others = e.sum(dim=0, keepdim=True)
+    # summed along contiguous rows, because sums along the first axis are rounded differently from column to column, and would
+    # separate equal rows
+    others = e.T.contiguous().sum(dim=1)
     # p_k / (1 − p_k) = e_k / (1 + Σ of the others without e_k), where the 1 belongs to the top class, so that nothing cancels
     found = margin - torch.log1p(others - e)
-    return found.scatter(0, top, -others.log()).clamp(LOWEST, -LOWEST)
+    return found.scatter(0, top, -others.log()[None]).clamp(LOWEST, -LOWEST)
 
 
 class OneVsRest(Calibrator):
