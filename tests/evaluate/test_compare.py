@@ -114,6 +114,12 @@ def test_few_errors_decide_no_loss() -> None:
         assert f"(20 {what}wrong decisions of each model are needed, but there are only 5;" in found.verdict
 
 
+def test_no_fewer_rows_are_asked_for_than_errors() -> None:
+    wrong = Predictions.from_logits([[2.0, 0.0]], [1])  # a single row, on which every decision is wrong
+    verdict = compare(wrong, wrong).verdict
+    assert "20 wrong decisions of each model are needed, but there are only 1; about 32 rows would be enough" in verdict
+
+
 def test_one_group_has_no_test_but_its_figures() -> None:
     data = Predictions.from_logits(torch.randn(50, 3), [0, 1] * 25, groups=[7] * 50)
     assert {row.p_value for row in compare(data, data, metrics=[Accuracy(), MCE()]).rows} == {None}

@@ -255,8 +255,8 @@ def scarce_errors(
     if (fewest := min(wrong)) >= enough:
         return None
     # One more error than was seen, so that the ratio is finite without any error. With the factor 1.6, 32 errors are expected where
-    # 20 are needed.
-    return fewest, math.ceil(a.count * enough * 1.6 / (fewest + 1))
+    # 20 are needed, and no fewer rows can contain them.
+    return fewest, math.ceil(1.6 * enough * max(1.0, a.count / (fewest + 1)))
 
 
 def _telling_errors(a: Predictions, b: Predictions, loss: LossOfLabels) -> float:
