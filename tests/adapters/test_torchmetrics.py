@@ -18,8 +18,8 @@ torchmetrics, adapter = late("torchmetrics"), late("calibrant.adapters.torchmetr
 pytestmark = needs("torchmetrics")
 
 
-def rows() -> tuple[torch.Tensor, torch.Tensor]:
-    return drawn(200, 5, dtype=torch.float32)
+def rows(count: int = 200, *, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    return drawn(count, 5, seed=seed, dtype=torch.float32)
 
 
 # what they keep of a batch: sums, counts of bins, all confidences
