@@ -101,8 +101,9 @@ def test_separable_rows_without_a_ridge_have_no_beta_calibration() -> None:
         BetaCalibration(ridge=0.0).fit(z, (s > 0.3).long())
 
 
-def test_rows_of_equal_scores_are_pooled() -> None:
-    s, hit = torch.tensor([2.0, -1.0, 2.0, 0.5], dtype=F64), torch.tensor([1.0, 0.0, 0.0, 1.0], dtype=F64)
+@pytest.mark.parametrize("other", [2.0, math.nextafter(2, 3)], ids=["equal", "equal but for rounding"])
+def test_rows_of_equal_scores_are_pooled(other: float) -> None:
+    s, hit = torch.tensor([other, -1.0, 2.0, 0.5], dtype=F64), torch.tensor([1.0, 0.0, 0.0, 1.0], dtype=F64)
     (found,) = pool_ties(s[None], hit[None], torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=F64))
     assert (found.places.tolist(), found.mean.tolist(), found.mass.tolist()) == ([-1, 0.5, 2], [0, 1, 0.25], [2, 4, 4])
 

@@ -19,6 +19,7 @@ from calibrant.rows import RowSource
 
 _TOLERANCE = 1e-10  # gradient entry of the mean log-loss at which the fit stops, with features scaled to at most 1
 _MAX_SCORES = 1 << 24  # largest number of log-odds that are gathered if the rows are not in memory
+_ROUNDING = 1e-12  # log-odds up to 100 in size have rounding errors of about 1e-14
 _BLOCK = 1 << 17  # number of entries per block, so that a block stays in the cache
 
 
@@ -265,12 +266,15 @@ class PooledScores(NamedTuple):
 
 
 def pool_ties(log_odds: Tensor, hits: Tensor, weight: Tensor) -> list[PooledScores]:
-    """Return the distinct scores of each class, from ``log_odds`` (C, n), ``hits`` (C, n) in {0, 1} and ``weight`` (n,)."""
+    """Return the distinct scores of each class, from ``log_odds`` (C, n), ``hits`` (C, n) in {0, 1} and ``weight`` (n,).
+
+    Scores that differ only by rounding are ties, so that the same row has the same place whichever library computes its log-odds.
+    """
     pooled = []
     for odds, hit in zip(log_odds.cpu().numpy(), hits.cpu().numpy(), strict=True):
         order = np.argsort(odds)
         x, y, w = odds[order], hit[order], weight.cpu().numpy()[order]
-        distinct = np.r_[True, x[1:] > x[:-1]]
+        distinct = np.r_[True, x[1:] > x[:-1] + _ROUNDING]
         if not distinct.all():  # only with ties, because the sums take a quarter of the time of an isotonic fit
             first = np.flatnonzero(distinct)
             mass = np.add.reduceat(w, first)
