@@ -238,7 +238,7 @@ RACES = [
     Race("brier", "Brier score", 100_000, 1000, DISTANCE, brier),
     Race(
         "six",
-        "ECE, equal-mass ECE, MCE, accuracy, Brier score and log-loss",
+        "Six metrics together",
         1_000_000,
         10,
         f"{DISTANCE} of the log-loss",

@@ -1,8 +1,10 @@
 """Draws the pictures of docs/concepts: ``python docs/figures/concepts.py`` from a checkout, about two minutes.
 
-``do-no-harm`` reads ``logits/cifar10-resnet110.npz`` from ``$CALIBRANT_DATA`` or ``../shared/data``; the others need no data.
+``do-no-harm`` reads ``logits/cifar10-resnet110.npz`` from ``$CALIBRANT_DATA`` or ``../shared/data``, and ``speed`` the records of
+the races; the others need no data.
 """
 
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -174,11 +176,39 @@ def _change(method: Callable[[], Any], val: Predictions, test: Predictions, n: i
     return total / 5
 
 
+def speed() -> Figure:
+    """Draw the time of the fastest other library divided by ours, with its interval, for each race on one thread."""
+    folder = Path(__file__).parents[2] / "benchmarks" / "records"
+    races = [
+        race
+        for family in ("metrics", "calibrators", "losses", "report")
+        for race in json.loads((folder / f"bench-{family}.json").read_text())["records"]
+        if race["threads"] == 1 and any(one["role"] == "peer" for one in race["contenders"])
+    ]
+    figure = Figure(figsize=(7.2, 0.2 * len(races) + 0.8), layout="constrained")
+    ax = axes(figure)
+    for height, race in enumerate(reversed(races)):
+        peer = min((one for one in race["contenders"] if one["role"] == "peer"), key=lambda one: one["ratio"][0])
+        times, low, high = (peer["ratio"] * 3)[:3]  # a race that is timed once has no interval
+        colour = COLOURS[0] if times >= 1 else COLOURS[1]
+        ax.plot([low, high], [height, height], color=colour, linewidth=1.2)
+        ax.plot(times, height, "o" if times >= 1 else "D", color=colour, markersize=4)
+    names = [f"{race['title'].split(', fitted and')[0]}, {race['rows']:,} × {race['classes']:,}" for race in races]
+    ax.set_yticks(range(len(races)), list(reversed(names)), fontsize=7)
+    ax.set(xscale="log", xticks=[0.2, 0.5, 1, 2, 5, 10, 20, 50], ylim=(-1, len(races)))
+    ax.set_xticklabels(["0.2", "0.5", "1", "2", "5", "10", "20", "50"])
+    ax.minorticks_off()
+    ax.axvline(1, color=FAINT, linewidth=1, linestyle=(0, (4, 3)))
+    ax.set_xlabel("fastest other library's time / Calibrant's time", fontsize=8)
+    return figure
+
+
 FIGURES: dict[str, Callable[[], Figure]] = {
     "notions": notions,
     "null-level": null_level,
     "temperature-by-epoch": temperature_by_epoch,
     "do-no-harm": do_no_harm,
+    "speed": speed,
 }
 
 
