@@ -16,6 +16,7 @@ import multiprocessing
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -85,16 +86,33 @@ def measure(name: str, rows: int, classes: int) -> dict[str, float]:
         start = time.perf_counter()
         WORK[name](fresh)
         seconds = min(seconds, time.perf_counter() - start)
-        if seconds > 1:
+        if seconds > 5:
             break
     return {"seconds": seconds, "mib": max(resident("VmHWM") - before, 0.0)}
 
 
-def slope(sizes: list[int], values: list[float], least: float) -> float | None:
-    """Return the slope between the two largest sizes on logarithmic axes, or None below ``least``."""
-    if len(sizes) < 2 or values[-1] < least:
-        return None
-    return math.log(values[-1] / max(values[-2], 1e-9)) / math.log(sizes[-1] / sizes[-2])
+def slope(cells: list[dict[str, Any]], axis: str, kind: str, least: float) -> str:
+    """Return the slope between the two largest sizes on logarithmic axes, or a dash below ``least``."""
+    if len(cells) < 2 or cells[-1][kind] < least:
+        return "–"
+    return f"{math.log(cells[-1][kind] / max(cells[-2][kind], 1e-9)) / math.log(cells[-1][axis] / cells[-2][axis]):.2f}"
+
+
+def table(cells: list[dict[str, Any]]) -> str:
+    """Return the exponents, and the largest size with its time and memory, as a Markdown table."""
+    lines = [
+        "| task | time by rows | memory by rows | most rows | time by classes | memory by classes | most classes |",
+        "|" + " --- |" * 7,
+    ]
+    for name in dict.fromkeys(cell["work"] for cell in cells):
+        line = [name]
+        for axis in ("rows", "classes"):
+            found = [cell for cell in cells if (cell["work"], cell["axis"]) == (name, axis)]
+            last = found[-1]
+            line += [slope(found, axis, "seconds", 0.01), slope(found, axis, "mib", 200.0)]
+            line.append(f"{last[axis]:,}: {last['seconds']:.2g} s, {last['mib']:.0f} MiB")
+        lines.append("| " + " | ".join(line) + " |")
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -103,40 +121,30 @@ def main() -> None:
     parser.add_argument("work", nargs="*", metavar="WORK", help=f"all by default: {', '.join(WORK)}")
     parser.add_argument("--rows", default=",".join(map(str, ROWS)), help="numbers of rows, separated by commas")
     parser.add_argument("--classes", default=",".join(map(str, CLASSES)), help="numbers of classes")
-    parser.add_argument("--record", type=Path, help="JSON file for the results")
+    parser.add_argument("--record", type=Path, help="JSON lines file for the cells")
+    parser.add_argument("--table", type=Path, metavar="RECORD", help="print the table of a record and measure nothing")
     options = parser.parse_args()
+    if options.table:
+        print(table([json.loads(line) for line in options.table.read_text().splitlines()]))
+        return
     if unknown := set(options.work) - set(WORK):
         parser.error(f"expected some of {', '.join(WORK)}, got {', '.join(sorted(unknown))}")
     torch.set_num_threads(1)
     for name in ("nll", "ece", "temperature", "vector"):  # loads the compiled loops, which every process then has
-        WORK[name](sample(20_000, FIXED_CLASSES))
-    cells, table = [], []
+        WORK[name](sample(600_000, FIXED_CLASSES))
+    cells = []
     fork = multiprocessing.get_context("fork")
     for name in options.work or WORK:
-        line = [name]
         for axis, sizes in (("rows", options.rows), ("classes", options.classes)):
-            done: list[int] = []
-            found: list[dict[str, float]] = []
             for size in map(int, sizes.split(",")):
                 rows, classes = (size, FIXED_CLASSES) if axis == "rows" else (FIXED_ROWS, size)
                 with fork.Pool(1) as pool:
-                    found.append(pool.apply(measure, (name, rows, classes)))
-                done.append(size)
-                cells.append({"work": name, "rows": rows, "classes": classes, **found[-1]})
+                    found = pool.apply(measure, (name, rows, classes))
+                cells.append({"work": name, "axis": axis, "rows": rows, "classes": classes, **found})
                 print(json.dumps(cells[-1]), flush=True)
-                if found[-1]["seconds"] > LONG:
+                if found["seconds"] > LONG:
                     break
-            for kind, least in (("seconds", 0.01), ("mib", 30.0)):
-                value = slope(done, [one[kind] for one in found], least)
-                line.append("–" if value is None else f"{value:.2f}")
-            line += [f"{done[-1]:,}", f"{found[-1]['seconds']:.3g} s", f"{found[-1]['mib']:.0f} MiB"]
-        table.append(line)
-    print(
-        "\n| task | time by rows | memory by rows | most rows | | | time by classes | memory by classes | most classes | | |"
-    )
-    print("|" + " --- |" * 11)
-    for line in table:
-        print("| " + " | ".join(line) + " |")
+    print(table(cells))
     if options.record:
         options.record.write_text("\n".join(json.dumps(cell) for cell in cells) + "\n")
 
