@@ -153,8 +153,8 @@ def test_what_cannot_be_checked_is_one_sentence(arguments: dict[str, object], me
 
 
 def test_plain_is_json_without_infinities() -> None:
-    one = binary(rows=1, accuracy=1.0)
-    found = check(one, maximum={"ece": 0.05}, no_worse={"nll": 0.1}, baseline=one)
+    one, other = (binary(rows=1, confidence=p, accuracy=1.0) for p in (0.9, 0.8))
+    found = check(one, maximum={"ece": 0.05}, no_worse={"nll": 0.1}, baseline=other)
     assert json.loads(json.dumps(found.plain(), allow_nan=False))["verdict"] == "not enough evidence"
 
 
@@ -214,13 +214,34 @@ def test_an_event_fails_its_limit_where_its_decisions_cancel() -> None:
         check(three, maximum={"event-ece": 0.02})
 
 
-def test_models_that_differ_in_no_row_have_bounded_losses() -> None:
+@pytest.mark.parametrize("rows", [1, 30])
+def test_an_unchanged_model_is_no_worse(rows: int) -> None:
+    model = Predictions.from_probs([[0.5, 0.5]] * rows, [0] * rows)
+    same = Predictions.from_logits(torch.full((rows, 2), 3.0), [0] * rows)
+    for line in check(same, baseline=model, no_worse=dict.fromkeys(("nll", "ece", "brier", "accuracy"), 0.0)).lines:
+        assert (line.verdict, line.low, line.high, line.more_rows) == ("pass", 0.0, 0.0, None)
+    pairs = Pairs.from_probs([0.5] * rows, [0] * rows)
+    assert check(pairs, baseline=pairs, no_worse={"event-ece": 0.0}).verdict == "pass"
+    with pytest.raises(InputError, match="event-ece needs two classes"):
+        three = Predictions.from_logits([[0.0, 1.0, 2.0]], [0])
+        check(three, baseline=three, no_worse={"event-ece": 0.0})
+
+
+def test_models_with_few_telling_rows_have_bounded_losses() -> None:
     half = Predictions.from_probs([[0.5, 0.5]] * 30, [0] * 30)
     sure = Predictions.from_probs([[1.0, 0.0]] * 30, [0] * 30)
     huge = Predictions.from_logits(torch.tensor([[1e200, 0.0]] * 30, dtype=torch.float64), [0] * 30)
-    lines = [check(new, baseline=half, no_worse={"nll": 0.0}).lines[0] for new in (sure, huge, half)]
+    near = Predictions.from_probs([[0.5, 0.5]] * 29 + [[0.6, 0.4]], [0] * 30)
+    lines = [check(new, baseline=half, no_worse={"nll": 0.0}).lines[0] for new in (sure, huge, near)]
     assert [line.verdict for line in lines] == ["not enough evidence"] * 3
     assert lines[0].high == lines[1].high == math.inf
     assert 0 < lines[2].high < math.log(2)
-    assert "this assumes that no row changes by more than 0.693" in lines[2].note
-    assert check(half, baseline=half, no_worse={"nll": 0.5}).verdict == "pass"
+    assert "this assumes that no row changes by more than 0.916" in lines[2].note
+    assert check(near, baseline=half, no_worse={"nll": 0.5}).verdict == "pass"
+
+
+def test_models_whose_losses_differ_for_no_label_need_evidence() -> None:
+    one, other = (Predictions.from_probs([[0.2, *rest]] * 30, [0] * 30) for rest in ((0.3, 0.5), (0.5, 0.3)))
+    line = check(one, baseline=other, no_worse={"nll": 0.01}).lines[0]
+    assert (line.value, line.verdict) == (0.0, "not enough evidence")
+    assert line.more_rows > 30

@@ -65,7 +65,8 @@ class Line:
             return ""
         if self.more_rows is None:
             return "the value is too close to the limit for any number of rows to decide"
-        return f"about {float(f'{self.more_rows:.2g}'):,.0f} more rows would decide"
+        rows = "row" if self.more_rows == 1 else "rows"
+        return f"about {float(f'{self.more_rows:.2g}'):,.0f} more {rows} would decide"
 
 
 def share_ends(successes: float, rows: float, *, alpha: float) -> tuple[float, float]:

@@ -98,8 +98,8 @@ def check(
     (with more than two limits, each direction is tested at 5 % / m). Accuracy and error have exact bounds. With at least 50 rows,
     the ECE and the Brier score have the bounds of their intervals (``statistics.interval``), whose coverage was simulated; with
     fewer rows, or if there is no interval, they have bounds that are valid for every distribution. A change in a mean is tested
-    with Student's t, provided that both models decide at least 20 rows wrongly. This test says nothing about kinds of rows that
-    are not in the sample.
+    with Student's t, provided that both models decide at least 20 rows wrongly. If both models give the same predictions in every
+    row, the change is exactly 0. A comparison with a baseline says nothing about kinds of rows that are not in the sample.
 
     Args:
         predictions: Labelled predictions without weights, for rows on which neither the model nor a calibrator was fitted. Rows
@@ -149,6 +149,7 @@ def check(
     before = None if baseline is None else _same_rows(require_window(baseline, what="check"), rows)
     # Bonferroni correction for more than two lines
     alpha = min(DIRECTION, TOGETHER / len(limits))
+    unchanged = before is not None and _same_predictions(rows, before)
     parts: dict[str, Data] = {}
     if len(features):
         groups = groups_of(feature_columns(rows, features), depth=1, bins=_BINS)
@@ -157,6 +158,8 @@ def check(
     for kind, metric, limit in limits:
         if kind == "no_worse" and before is not None:
             found = _change(metric, rows, before, alpha=alpha)
+            if unchanged:
+                found = Bounds(0.0, 0.0, 0.0, 0.0, len(rows))
         elif metric.startswith(WORST):
             found = _worst(metric.removeprefix(WORST), parts, alpha=alpha)
         else:
@@ -311,6 +314,14 @@ def _same_rows(baseline: Data, data: Data) -> Data:
     return baseline
 
 
+def _same_predictions(data: Data, baseline: Data) -> bool:
+    """Return whether two models give every class the same probability in every row, and decide alike."""
+    if isinstance(data, Predictions) and isinstance(baseline, Predictions):
+        now, before = ((one.log_probs.cpu().double(), one.predicted.cpu()) for one in (data, baseline))
+        return all(map(torch.equal, now, before))
+    return isinstance(data, Pairs) and isinstance(baseline, Pairs) and torch.equal(data.p.cpu(), baseline.p.cpu())
+
+
 def _check_limit(kind: str, name: str, limit: float) -> None:
     metric_in = {one: name if one == "no_worse" else name.removeprefix(WORST) for one in LIMITED}
     metric = metric_in[kind]
@@ -357,8 +368,7 @@ def _change_of_log_loss(new: Data, old: Data, *, alpha: float) -> Bounds:
         )
     difference = losses[0] - losses[1]
     change, n = float(difference.mean()), len(new)
-    scarce = scarce_errors(new, old, loss=NLL().of_labels) if bool((difference != 0).any()) else (0.0, n)
-    if scarce:
+    if scarce := scarce_errors(new, old, loss=NLL().of_labels):
         seen, enough = scarce
         note = f"{FEWEST_COMPARED} wrong decisions with different log-losses are needed, but only {math.floor(seen)} were seen"
         low, high = -math.inf, math.inf
@@ -367,7 +377,7 @@ def _change_of_log_loss(new: Data, old: Data, *, alpha: float) -> Bounds:
         if reach < _WIDEST:
             note += f"; this assumes that no row changes by more than {reach:.3g}"
             low, high = mean_ends(difference.numpy(), low=-reach, high=reach, alpha=alpha)
-        return Bounds(change, low, high, change, n, max(enough - n, 1), note)
+        return Bounds(change, low, high, change, n, enough - n, note)
     test = paired_test(difference, level=1 - 2 * alpha)
     below, above = _expected_reach(new, old, change, alpha=alpha)
     return Bounds(change, min(test.low, change - below), max(test.high, change + above), change, n)
