@@ -53,7 +53,7 @@ WORK: dict[str, Callable[[Predictions], object]] = {
 ROWS = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 CLASSES = (2, 10, 100, 1_000, 10_000)
 FIXED_ROWS, FIXED_CLASSES = 10_000, 10
-LONG = 20.0  # a task that takes more seconds than this is not tried at larger sizes
+LONG = 15.0  # a task that takes more seconds than this is not tried at larger sizes
 
 
 def sample(rows: int, classes: int) -> Predictions:
