@@ -168,6 +168,34 @@ def test_weights_groups_features_and_splits(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
+    ("named", "twice"),
+    [
+        ({"label": "p_a"}, "p_a"),
+        ({"groups": "y"}, "y"),
+        ({"weights": "p_b"}, "p_b"),
+        ({"weights": "w", "groups": "w"}, "w"),
+        ({"weights": "w", "on": "w", "labels": "y.csv"}, "w"),
+    ],
+)
+def test_one_column_has_one_purpose(named: dict[str, Any], twice: str, write: Write) -> None:
+    with pytest.raises(InputError, match=f"'{twice}' is named for two purposes; name another column"):
+        read(write("p_a,p_b,y,w\n.9,.1,a,2\n.2,.8,b,1\n"), **named)
+
+
+def test_rows_may_be_matched_by_their_group(write: Write) -> None:
+    path = write("patient,p_a,p_b\n7,.4,.6\n8,.3,.7\n7,.9,.1\n")
+    labels = write("patient,label\n8,a\n7,b\n", "labels.csv")
+    found = read(path, labels=labels, on="patient", groups="patient")
+    assert found.labels.tolist() == [1, 0, 1]
+    assert found.groups[0] == found.groups[2] != found.groups[1]
+
+
+def test_a_column_with_a_standard_name_may_hold_labels(write: Write) -> None:
+    found = read(write("p_a,p_b,decision\n.9,.1,b\n"), label="decision")
+    assert (found.labels.tolist(), found.decision) == ([1], None)
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "p_cat;p_dog;y\r\n0,9;0,1;cat\r\n0,25;0,75;dog\r\n",

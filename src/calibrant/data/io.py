@@ -13,6 +13,7 @@ Either the user states what the columns contain, or the columns have one of thes
 import csv
 import json
 import os
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -270,15 +271,19 @@ def _read_part(part: Part, mapped: Mapped, labelled: bool | None, found: Content
     labels = [] if labelled is False or mapped.labels is not None else _label_columns(part, mapped, labelled)
     if odd := [name for name in (*mapped.features, mapped.on) if name in (*part.columns, *labels)]:
         raise InputError(f"{table.name}: {odd[0]!r} holds scores or labels, so it is neither a feature nor an id")
+    # a set, because rows may be matched by their group
+    named = Counter([*part.columns, *labels, mapped.weights, *{mapped.groups, mapped.on}])
+    if twice := [name for name, uses in named.items() if uses > 1 and name is not None]:
+        raise InputError(f"{table.name}: {twice[0]!r} is named for two purposes; name another column for one of them")
     roles = ["decision"] if labelled is False else list(OTHERS)  # a decision is carried along with the scores
-    said = {role: getattr(mapped, role, None) or role * (role in table.places) for role in roles}
+    said = {role: getattr(mapped, role, None) or role * (role in table.places and role not in named) for role in roles}
     features = {name: FEATURE + name if FEATURE + name in table.places else name for name in mapped.features}
     features |= {name.removeprefix(FEATURE): name for name in table.names if name.startswith(FEATURE)}
     wanted: dict[str, Kind] = dict.fromkeys(features.values(), "any")
     id_column = None if mapped.on is None else features.get(mapped.on, mapped.on)
-    wanted |= {} if id_column is None else {id_column: "text"}  # ids such as 007 and 7 are different
     wanted |= {**dict.fromkeys(part.columns, "number"), **dict.fromkeys(labels, "number" if several else "text")}
     wanted |= {name: OTHERS[role] for role, name in said.items() if name}
+    wanted |= {} if id_column is None else {id_column: "text"}  # ids such as 007 and 7 are different
     part.needed, held = list(wanted), table.read(wanted)
 
     scores = _scores_in(part, held)
@@ -290,11 +295,12 @@ def _read_part(part: Part, mapped: Mapped, labelled: bool | None, found: Content
         given = _read_labels(mapped, table, ids, len(scores))
     elif labels:
         given = np.stack([held[name] for name in labels], axis=1) if len(labels) > 1 else held[labels[0]]
-    columns: dict[str, Any] = {role: held[said[role]] for role in ("weights", "groups") if said.get(role)}
-    read_as = {name: held[column] for name, column in features.items()}
-    columns["features"] = {
-        name: one.array() if isinstance(one, Texts) else one for name, one in read_as.items()
-    } or None
+
+    def values_of(name: str) -> Any:
+        return held[name].array() if isinstance(held[name], Texts) else held[name]
+
+    columns: dict[str, Any] = {role: values_of(said[role]) for role in ("weights", "groups") if said.get(role)}
+    columns["features"] = {name: values_of(column) for name, column in features.items()} or None
     if scores.ndim > 2:  # positions of one image or sequence are not independent
         columns.setdefault("groups", np.arange(len(scores)))
     names = mapped.class_names or table.class_names
