@@ -32,7 +32,8 @@ class HistogramBinning(Calibrator):
 
     Args:
         binning: ``EqualWidth(15)``, as in Wang et al. (2021), or ``EqualMass(…)``, whose edges come from the fitting data.
-        floor: New confidences are clipped to [floor, 1 − floor], with floor in [0, 0.5). With 0, the log-loss can be +inf.
+        floor: New confidences are clipped to [floor, 1 − floor], with floor in [0, 0.5). With 0, the log-loss can be +inf. A class
+            whose logit is −inf keeps the probability 0, whatever the floor.
 
     Attributes:
         confidences: The new confidence of each bin (B,); −1 if the old confidence is kept.
@@ -167,7 +168,8 @@ class IsotonicCalibration(_Piecewise):
 
     Two classes share one map. With more classes, each class has its own map against the rest, and the results are normalised.
     Between pooled blocks, the map is linear in the log-odds. Isotonic regression alone returns probabilities of 0 and 1, and
-    therefore an infinite log-loss on most real data; (1 − ε) p + ε / K keeps the log-loss finite.
+    therefore an infinite log-loss on most real data; (1 − ε) p + ε / K keeps the log-loss finite, unless the logit of a true class
+    is −inf. With more than two classes, such a class keeps the probability 0, whatever the floor.
 
     Args:
         floor: ε in [0, 1); None for 1 / (N + 1). With 0, probabilities of 0 are possible.
@@ -226,7 +228,8 @@ class VennAbers(OneVsRest):
     If the rows are exchangeable, one of p₀ and p₁ is perfectly calibrated, and the distance between them shows how uncertain
     the probability is given the data. Both are exact: they are step functions with steps at the fitting rows, each computed in
     one pass. Two classes share one pair of maps. With more classes, each class has its own pair against the rest, and the
-    results are normalised. The result p is never 0 or 1.
+    results are normalised. The result p is never 0 or 1, except that with more than two classes, a class whose logit is −inf keeps
+    the probability 0.
 
     Attributes:
         places: The distinct log-odds of the fitting rows (C, M); shorter rows repeat their last entry.
