@@ -103,7 +103,7 @@ def test_an_error_on_one_rank_is_raised_on_both(tmp_path: Path) -> None:
     logits = torch.tensor([[3.0, 0.0], [0.0, 3.0], [2.0, 1.0], [-torch.inf, 1.0]])
     said = on_two_ranks(message_on_rank, tmp_path, Predictions.from_logits(logits, [0, 1, 1, 0]), 2)
     assert said[0] == f"rank 1: {said[1]}"
-    assert "expected a finite logit for every label, got −inf for the label" in str(said[1])
+    assert "expected a probability above 0 (a finite logit) for every label, got 0 (−inf) for the label" in str(said[1])
 
 
 def test_one_rank_alone_fits_the_bits_of_memory() -> None:

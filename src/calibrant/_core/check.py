@@ -31,7 +31,6 @@ PROBS_NAMED_LOGITS = (
     "or pass unchecked_kind=True in Python"
 )
 LOGITS_NAMED_PROBS = "say kind logits (--kind logits, or from_logits in Python) if these are logits"
-LABEL_EXCLUDED = "drop the row, or give the class of its label a finite logit (a probability above 0)"
 
 _MAX_GOT, _MAX_CHOICES = 120, 20  # largest number of characters of the value, and of choices, in a message
 _BLOCK_ROWS, _BLOCK_VALUES = 4096, 1 << 22  # size of a block; 4,096 rows with 128k classes would take half a gigabyte

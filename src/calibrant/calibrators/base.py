@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant import _files as files
-from calibrant._core.check import LABEL_EXCLUDED, as_tensor, check_logits, kind_of, refuse, shown
+from calibrant._core.check import as_tensor, check_logits, kind_of, refuse, shown
 from calibrant._core.config import config_of, own_version
 from calibrant._core.config import shown as settings_in_words
 from calibrant._core.notebook import to_html
@@ -478,8 +478,9 @@ def check_label_logits(batch: Batch) -> None:
     excluded = torch.isinf(batch.logits.gather(1, batch.labels[:, None])[:, 0])
     if bool(excluded.any()):
         row = int(excluded.nonzero()[0])
-        got = f"−inf for the label {int(batch.labels[row])} in row {row} of its batch"
-        raise InputError("a finite logit for every label", got, LABEL_EXCLUDED)
+        got = f"0 (−inf) for the label {int(batch.labels[row])} in row {row} of its batch"
+        remedy = "use AutoCalibrator, which mixes zeros away, or drop the row"
+        raise InputError("a probability above 0 (a finite logit) for every label", got, remedy)
 
 
 def wrong_mass(batch: Batch) -> Tensor:
