@@ -94,6 +94,9 @@ def test_other_rows_are_refused() -> None:
         compare(model(rows=10), model(rows=20))
     with pytest.raises(InputError, match="same rows in the same order, got label"):
         compare(model(seed=1), model(seed=2))
+    a, b = (Predictions.from_probs([[0.7, 0.2, 0.1]], ["a"], class_names=tuple(names)) for names in ("abc", "cab"))
+    with pytest.raises(InputError, match=r"the classes of A, in order: a, b, c.*c, a, b"):
+        compare(a, b)
     with pytest.raises(InputError, match="unlabelled"):
         compare(Predictions.from_logits([[2.0, 0.0]]), Predictions.from_logits([[2.0, 0.0]]))
     assert compare(Pairs.from_probs([0.5, 1], [0, 1]), Pairs.from_probs([0.5, 1], [0, 1])).n == 2

@@ -134,6 +134,10 @@ def test_a_baseline_holds_the_same_rows() -> None:
     for wrong in (other, Predictions.from_logits(z, np.roll(labels, 1))):
         with pytest.raises(InputError, match="the same rows in the same order"):
             check(sharper, no_worse=margins, baseline=wrong)
+    named = Predictions.from_logits(z, labels, class_names=["a", "b", "c"])
+    turned = Predictions.from_logits(z[:, ::-1].copy(), 2 - labels, class_names=["c", "b", "a"])
+    with pytest.raises(InputError, match=r"the classes of the model, in order: a, b, c.*c, b, a"):
+        check(named, no_worse=margins, baseline=turned)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Figures without labels: a hand count, coverage under shift, what is refused."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -121,3 +122,6 @@ def test_what_cannot_be_estimated_is_refused() -> None:
     shifted = Chain(PriorShift([0.1, 0.2, 0.3, 0.4])).fit(data.logits, data.require_labels())
     with pytest.raises(InputError, match="adapted to other class frequencies"):
         estimate(data, shifted, reference=data)
+    named, other = (replace(data, class_names=tuple(names)) for names in ("abcd", "dabc"))
+    with pytest.raises(InputError, match=r"the classes of the reference, in order: a, b, c, d.*d, a, b, c"):
+        estimate(other, reference=named)

@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
@@ -106,7 +107,7 @@ def test_quiet_without_a_change_and_an_alarm_with_one(reference: Predictions) ->
     assert 1250 <= status.changed_rows <= 1750  # the change was 1,500 labels ago
     assert status.since == 3500 - status.changed_rows + 1
     assert f"overconfident since label {status.since:,}" in str(status)
-    assert status.advice.startswith("re-fit everything")
+    assert status.advice.startswith("refit everything")
 
 
 def test_a_class_that_becomes_frequent_is_named(reference: Predictions) -> None:
@@ -121,7 +122,7 @@ def test_a_class_that_becomes_frequent_is_named(reference: Predictions) -> None:
 
 def test_an_alarm_that_faded_advises_no_fit(reference: Predictions) -> None:
     monitor = Monitor(reference)
-    assert monitor.update(three(100, seed=1, sharp=3.0)).advice.startswith("re-fit everything")
+    assert monitor.update(three(100, seed=1, sharp=3.0)).advice.startswith("refit everything")
     for seed in range(2, 8):
         status = monitor.update(three(1000, seed=seed))
     assert (status.verdict, status.direction) == ("alarm", "as confident as before")
@@ -158,6 +159,17 @@ def test_a_state_is_what_it_was_after_saving(
     assert again.status == before
     with pytest.raises(InputError, match="safetensors"):
         monitor.save(tmp_path / "state.json")
+
+
+def test_the_order_of_the_classes_is_that_of_the_reference(reference: Predictions, tmp_path: Path) -> None:
+    path, batch = tmp_path / "state.safetensors", three(100, seed=1)
+    Monitor(replace(reference, class_names=("a", "b", "c"))).save(path)
+    monitor = Monitor.load(path)
+    with pytest.raises(InputError, match=r"the classes of the reference, in order: a, b, c.*c, a, b"):
+        monitor.update(replace(batch, class_names=("c", "a", "b")))
+    assert monitor.status.rows == 0
+    monitor.update(replace(batch, class_names=("a", "b", "c")))
+    assert monitor.update(three(100, seed=2)).rows == 200  # without names there is nothing to compare
 
 
 raw = partial(three, classes=8)  # before calibration

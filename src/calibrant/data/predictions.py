@@ -394,11 +394,8 @@ class Predictions(Record):
             several = getattr(calibrator, "multi_label", False)
             remedy = "this one is for MultiLabel; fit its base on one class per row" if several else "fit or load one"
             raise refuse("a fitted calibrator", type(calibrator).__name__, remedy)
-        fitted_names, names = getattr(calibrator, "class_names", ()), self.class_names or ()
-        if fitted_names and names and not _classes_agree(fitted_names, names):
-            expected, got = (", ".join(one[:6]) + ", …" * (len(one) > 6) for one in (fitted_names, names))
-            expected = f"the classes that the calibrator was fitted on, in order: {expected}"
-            raise refuse(expected, got, "put the columns in that order")
+        fitted_names = getattr(calibrator, "class_names", ())
+        check_class_order(self.class_names, fitted_names, of="that the calibrator was fitted on")
         sketch: Any = calibrator.fit_rows
         check = partial(check_not_fitted_on, self.logits, sketch, self.labels)
         if not allow_fit_rows:
@@ -449,6 +446,17 @@ def _codes(labels: Any, names: Sequence[str]) -> Any:
             f"labels that are in class_names, such as {names[0]!r}", repr(str(strange[0])), "use the same class names"
         )
     return [index[text] for text in texts.flat] if texts.ndim == 1 else texts
+
+
+def check_class_order(names: Sequence[str] | None, expected: Sequence[str] | None, *, of: str) -> None:
+    """Check that ``names`` are the ``expected`` classes in the same order, as far as both are known.
+
+    Raises:
+        InputError: If the classes or their order differ; ``of`` says in the message where the expected ones are from.
+    """
+    if names and expected and not _classes_agree(expected, names):
+        wanted, got = (", ".join(one[:6]) + ", …" * (len(one) > 6) for one in (expected, names))
+        raise refuse(f"the classes {of}, in order: {wanted}", got, "put the columns in that order")
 
 
 def _classes_agree(names: Sequence[str], own: Sequence[str]) -> bool:

@@ -13,7 +13,7 @@ from calibrant._core.check import check_number
 from calibrant._core.notebook import to_html
 from calibrant.data.checks import Data, require_rows
 from calibrant.data.pairs import are_events
-from calibrant.data.predictions import Predictions
+from calibrant.data.predictions import Predictions, check_class_order
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate.panel import default_metrics, in_percent
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Error, MeanMetric, Metric
@@ -194,6 +194,8 @@ def _paired_rows(a: Data, b: Data) -> tuple[Data, Data]:
         raise InputError(f"A and B with the same {other[0]}", "different ones", "compare on one test set")
     truth, other_truth = map(_what_happened, (a, b))
     if truth is not None and other_truth is not None and not torch.equal(truth, other_truth):
+        if isinstance(a, Predictions) and isinstance(b, Predictions):
+            check_class_order(b.class_names, a.class_names, of="of A")
         row = int(torch.nonzero(truth != other_truth)[0])
         got = f"label {int(truth[row])} and {int(other_truth[row])} in row {row}"
         raise InputError("A and B on the same rows in the same order", got, "sort both in the same way")

@@ -19,12 +19,12 @@ from calibrant._core.numerics import row_chunks
 from calibrant.binning import EqualWidth
 from calibrant.data.checks import Data, require_predictions
 from calibrant.data.pairs import Pairs, are_events
-from calibrant.data.predictions import Predictions
+from calibrant.data.predictions import Predictions, check_class_order
 from calibrant.errors import InputError, NoIntervalError
 from calibrant.evaluate.partitions import feature_columns, groups_of
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Error, MeanMetric
 from calibrant.operate.bounds import Line, mean_ends, share_ends
-from calibrant.operate.rows import require_window
+from calibrant.operate.rows import names_of, require_window
 from calibrant.statistics import interval
 from calibrant.statistics.paired import FEWEST_COMPARED, paired_test, scarce_errors
 
@@ -308,6 +308,7 @@ def _same_rows(baseline: Data, data: Data) -> Data:
         (one.y if isinstance(one, Pairs) else one.require_labels()).cpu().double() for one in (baseline, data)
     )
     if not torch.equal(before, now):
+        check_class_order(names_of(baseline), names_of(data), of="of the model")
         raise InputError("the baseline must contain the same rows in the same order, but its labels differ")
     if getattr(baseline, "classes", 0) != getattr(data, "classes", 0):
         raise InputError("the baseline must contain predictions for the same classes")

@@ -26,7 +26,7 @@ from calibrant._core.config import json_data
 from calibrant._core.notebook import to_html
 from calibrant._core.numerics import row_chunks
 from calibrant.calibrators import Calibrator
-from calibrant.data.predictions import Predictions
+from calibrant.data.predictions import Predictions, check_class_order
 from calibrant.errors import InputError, LeakError
 from calibrant.operate.bounds import Line
 from calibrant.operate.rows import (
@@ -154,8 +154,8 @@ def estimate(
         The estimates with 95 % intervals.
 
     Raises:
-        InputError: If these are not predictions for all classes, if rows are weighted or dependent, if the numbers of classes
-            differ, or if more than a fifth of the rows have confidences outside those of the reference.
+        InputError: If these are not predictions for all classes, if rows are weighted or dependent, if the classes or their
+            order differ, or if more than a fifth of the rows have confidences outside those of the reference.
 
     Examples:
         >>> from calibrant import Predictions
@@ -181,6 +181,7 @@ def estimate(
                 f"estimate needs a reference with at least {_FEWEST} rows and {window.classes} classes, not {len(known)} rows and "
                 f"{known.classes} classes"
             )
+        check_class_order(window.class_names, known.class_names, of="of the reference")
         # the basis uses scores of the same calibrator for the window and the reference; only the residuals are out-of-fold
         basis, moved, temperature = _basis(window, same), _moved(window, same), temperature_of(known)
     n, confidence = len(window), float(row_confidence(window).mean())

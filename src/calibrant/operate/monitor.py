@@ -35,12 +35,13 @@ from calibrant._core.notebook import to_html
 from calibrant._files import check_suffix, error_boundary, read_arrays, read_metadata, shown, write_arrays
 from calibrant.calibrators import Calibrator
 from calibrant.data.checks import Data
-from calibrant.data.predictions import Predictions
+from calibrant.data.predictions import Predictions, check_class_order
 from calibrant.errors import FileFormatError, InputError, LeakError
 from calibrant.operate.bounds import share_ends
 from calibrant.operate.rows import (
     columns_of,
     matched_out_of_fold,
+    names_of,
     require_source,
     require_window,
     stratum_edges,
@@ -58,7 +59,7 @@ _TYPICAL = 5000.0  # prior median of the number of rows before a later change
 _OPEN = 100  # a batch is added to the last block if the block then has at most this many rows
 _MAX_BLOCKS = 64  # with more blocks, neighbours are merged
 # parts of the state that are not arrays
-_FACTS = ("classes", "rows", "accuracy", "temperature", "batches", "peak", "calibrator")
+_FACTS = ("classes", "names", "rows", "accuracy", "temperature", "batches", "peak", "calibrator")
 _ROWS, _CONFIDENCE, _EXPECTED, _RIGHT, _WEIGHT = range(5)  # columns of the table of blocks
 CLASSES = 50  # with more classes, single classes are not monitored
 NODES, REACH = 16, 2.0  # number of nodes; largest |v|, in log-odds
@@ -96,7 +97,7 @@ class Status:
             reference at the same scores.
         classes: Classes whose own evidence exceeds the threshold. With two classes, only class 1 is listed, because both have the
             same evidence.
-        advice: What to do: nothing, re-fit the bias, or re-fit everything.
+        advice: What to do: nothing, refit the bias, or refit everything.
     """
 
     verdict: Literal["quiet", "alarm"]
@@ -188,6 +189,7 @@ class Monitor:
         temperature = temperature_of(reference) if probs is None else 1.0
         p, happened = events_of(reference, temperature=temperature)
         self._classes, self._rows, self._temperature = _classes_of(reference), len(reference), temperature
+        self._names = names_of(reference)
         self._accuracy = float(reference.correct.double().mean())
         self._curves = Curves.of(p if probs is None else probs[:, : p.shape[1]], happened)
         self._table, self._sums = np.empty((0, _WEIGHT + 1)), np.empty((0, *self._curves.sums.shape))
@@ -240,12 +242,14 @@ class Monitor:
             The status after the update.
 
         Raises:
-            InputError: If the rows are not of the same kind as the reference; the state then stays unchanged.
+            InputError: If the rows are not of the same kind as the reference or have its classes in another order; the
+                state then stays unchanged.
         """
         rows = require_window(predictions, what="a monitor")
         if _classes_of(rows) != self._classes:
             kinds = [f"K = {one} classes" if one else "top-label pairs" for one in (self._classes, _classes_of(rows))]
             raise InputError(f"the reference has {kinds[0]}, but these rows have {kinds[1]}")
+        check_class_order(names_of(rows), self._names, of="of the reference")
         batch = _hash(predictions)
         if batch in self._batches:
             raise InputError("this batch has already been added to the state; pass each batch only once")
@@ -324,7 +328,8 @@ class Monitor:
         with error_boundary("a whole state", f"a broken one in {shown(path)}", "restore it from a copy"):
             facts, arrays = json.loads(read_metadata(path)["state"]), read_arrays(path)
             monitor = cls.__new__(cls)
-            vars(monitor).update({f"_{name}": facts[name] for name in _FACTS}, _batches=tuple(facts["batches"]))
+            sequences = {f"_{name}": tuple(facts[name]) for name in ("names", "batches")}
+            vars(monitor).update({f"_{name}": facts[name] for name in _FACTS}, **sequences)
             curves = Curves(*(arrays[name] for name in ("edges", "lines", "offsets", "slope", "sums")))
             monitor._curves, monitor._table, monitor._sums = curves, arrays["table"], arrays["blocks"]
             if monitor._sums.shape != (len(monitor._table), *curves.offsets.shape, curves.sums.shape[-1]):
@@ -390,10 +395,10 @@ class Monitor:
             advice = "nothing to do for now: the evidence has faded since the alarm; if its cause is known and gone, start a new state"
         elif classes and not moved:
             advice = (
-                "re-fit the bias: single classes are off, but the confidence is not (use PriorShift or VectorScaling)"
+                "refit the bias: single classes are off, but the confidence is not (use PriorShift or VectorScaling)"
             )
         else:
-            advice = "re-fit everything: fit the calibrator again on labels since the change"
+            advice = "refit everything: fit the calibrator again on labels since the change"
             if high < min(expected / share, self._accuracy):
                 advice += "; the accuracy has decreased as well, which only retraining the model can restore"
         return Status(

@@ -33,6 +33,11 @@ def require_classes(data: Data, *, what: str, labelled: bool = True) -> Predicti
     return rows
 
 
+def names_of(data: Data) -> tuple[str, ...]:
+    """Return the names of the classes in order, or none if they are unknown."""
+    return (data.class_names if isinstance(data, Predictions) else None) or ()
+
+
 def row_confidence(data: Data) -> Tensor:
     """Return the confidence of the decisions (N,), float64, computed with the same operations as in a deployed module."""
     if isinstance(data, Pairs) or data.given_probs is not None:
