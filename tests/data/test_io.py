@@ -416,6 +416,7 @@ def test_saving_refuses(tmp_path: Path) -> None:
         ("a.csv", 'p_a,p_b,y\n.5,.5,"a\nb"\n.5,.5x,a\n', "a.csv, line 4, column 'p_b' cannot be read: CSV conversion error"),
         ("a.csv", "p_a;p_b;y\n0,5;0,5;a\n0,5;x;a\n", "a.csv, line 3, column 'p_b' cannot be read"),
         ("a.csv", "p_a,p_a,y\n.5,.5,a\n", "a.csv has two columns 'p_a'"),
+        ("a.jsonl", '[{"p_a": 1, "p_b": 0}]', "a.jsonl: row 0 is not a JSON object; write one object per line"),
         ("a.jsonl", "[" * 20_000, "a.jsonl: row 0 is not a JSON"),
         ("a.jsonl", '{"p_a": 0.5, "p_b": 0.5}\n{"p_a": 1}\n', "a.jsonl, row 1: the score in 'p_b' is missing or NaN"),
         ("a.jsonl", '{"p_a": "x", "p_b": 1}\n{"p_a": 1, "p_b": 0}\n', "mixes values of different types"),

@@ -119,6 +119,27 @@ def test_a_model_is_run_in_evaluation_mode_and_put_back() -> None:
     assert torch.allclose(data.logits, model[1](inputs))
 
 
+@pytest.mark.parametrize(
+    ("outputs", "batch", "message"),
+    [
+        (lambda x: x, torch.zeros(2, 3), "expected batches of inputs and a tensor of labels, got a Tensor of shape"),
+        (lambda x: x, [torch.zeros(2, 3)], "expected batches of inputs and a tensor of labels, got"),
+        (
+            lambda x: (x, x),
+            [torch.zeros(2, 3), torch.tensor([0, 1])],
+            "expected a model that returns a tensor of logits",
+        ),
+    ],
+)
+def test_other_batches_and_outputs_are_refused(outputs: Any, batch: Any, message: str) -> None:
+    class Model(torch.nn.Module):
+        def forward(self, inputs: torch.Tensor) -> Any:
+            return outputs(inputs)
+
+    with pytest.raises(InputError, match=message):
+        Predictions.collect(Model(), [batch])
+
+
 # What stands with the scores: the same for every record ------------------------------------------------------------
 
 Z = [[2.0, -1.0], [0.5, 3.0], [-2.0, 1.0], [0.0, 0.5]]

@@ -1,11 +1,13 @@
 """The panel: which metrics, their rows, and the level a calibrated model would show."""
 
+from typing import Any
+
 import pytest
 import torch
 
 from calibrant import Pairs, Predictions
 from calibrant.errors import InputError
-from calibrant.evaluate import panel
+from calibrant.evaluate import compare, panel
 from calibrant.metrics import ECE, NLL, Accuracy
 
 
@@ -40,3 +42,10 @@ def test_without_uncertainty_there_are_values_only() -> None:
     assert all(
         row.low is None and row.high is None and row.null_high is None for row in panel(sample(), uncertainty=False)
     )
+
+
+@pytest.mark.parametrize("metrics", [["ECE"], [ECE]])
+def test_names_and_classes_of_metrics_are_refused(metrics: Any) -> None:
+    for call in (lambda: panel(sample(), metrics=metrics), lambda: compare(sample(), sample(), metrics=metrics)):
+        with pytest.raises(InputError, match=r"expected metrics as a list such as \[ECE\(\), NLL\(\)\], got "):
+            call()

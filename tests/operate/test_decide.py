@@ -56,3 +56,12 @@ def test_costs_that_decide_nothing_are_refused() -> None:
         thresholds([[0, float("nan")], [1, 0]])
     with pytest.raises(InputError, match="each better for its own class"):
         _ = thresholds([[0, 1], [0, 1]]).threshold
+
+
+@pytest.mark.parametrize("method", ["decide", "expected_cost", "foreseen_cost"])
+def test_costs_of_other_classes_are_refused(method: str) -> None:
+    rule = thresholds([[0, 1], [5, 0]])
+    with pytest.raises(
+        InputError, match="expected predictions of 2 classes, one for each row of the costs, got 3 classes"
+    ):
+        getattr(rule, method)(rows(20))

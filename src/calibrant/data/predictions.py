@@ -487,13 +487,24 @@ def outputs_of(model: nn.Module, loader: Iterable[tuple[Tensor, Tensor]]) -> tup
     """Return the outputs of a model in evaluation mode and the labels of all batches, on the CPU.
 
     Raises:
-        InputError: If there are no batches.
+        InputError: If there are no batches, a batch is not a pair of inputs and labels, or an output is not a tensor.
     """
     parameter = next(model.parameters(), None)
     device = torch.device("cpu") if parameter is None else parameter.device
+    batches = list[tuple[Tensor, Tensor]]()
     with evaluation_mode(model), torch.no_grad():
-        batches = [(model(inputs.to(device)).cpu(), labels.cpu()) for inputs, labels in loader]
+        for batch in loader:
+            if not isinstance(batch, tuple | list) or len(batch) != 2 or not isinstance(batch[1], Tensor):
+                raise refuse(
+                    "batches of inputs and a tensor of labels", shown(batch), "let the loader return such pairs"
+                )
+            inputs, labels = batch
+            outputs = model(inputs.to(device))
+            if not isinstance(outputs, Tensor):
+                remedy = "wrap the model in a module that returns only the logits"
+                raise refuse("a model that returns a tensor of logits", shown(outputs), remedy)
+            batches.append((outputs.cpu(), labels.cpu()))
     if not batches:
         raise refuse("at least one batch", "an empty loader", "check the data set")
-    outputs, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
-    return outputs, labels
+    logits, classes = (torch.cat(parts) for parts in zip(*batches, strict=True))
+    return logits, classes

@@ -262,11 +262,14 @@ class JsonLines(Arrow):
         self._lines = [line for line in files.read_text(path).split("\n") if line.strip()]
         self._objects = list[dict[str, Any]]()
         for row, line in enumerate(self._lines):
+            wrong = f"{shown(path.name)}: row {row} is not a JSON object"
             try:
-                self._objects.append(dict(json.loads(line).items()))
-            except (ValueError, RecursionError, AttributeError) as error:
-                got = f"{shown(path.name)}: row {row} is not a JSON object"
-                raise FileFormatError(f"{got}: {files.reason_of(error)}") from error
+                value = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise FileFormatError(f"{wrong}: {files.reason_of(error)}") from error
+            if not isinstance(value, dict):
+                raise FileFormatError(f"{wrong}; write one object per line, without an array around them")
+            self._objects.append(value)
         if not self._objects:
             raise FileFormatError(f"{shown(path.name)} is empty")
 

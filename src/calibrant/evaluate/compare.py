@@ -15,7 +15,7 @@ from calibrant.data.checks import Data, require_rows
 from calibrant.data.pairs import are_events
 from calibrant.data.predictions import Predictions, check_class_order
 from calibrant.errors import InputError, NoIntervalError
-from calibrant.evaluate.panel import default_metrics, in_percent
+from calibrant.evaluate.panel import check_metrics, default_metrics, in_percent
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Error, MeanMetric, Metric
 from calibrant.statistics.paired import (
     FEWEST_COMPARED,
@@ -159,7 +159,7 @@ def compare_all(
         pairs[names] = a, b = _paired_rows(*(models[name] for name in names))
         known = [*default_metrics(a), *default_metrics(b)]
         usual = [metric for metric in (Accuracy(), NLL(), Brier(), ECE()) if known.count(metric) == 2]
-        chosen[names] = usual if metrics is None else metrics
+        chosen[names] = usual if metrics is None else check_metrics(metrics)
         tests[names] = [_test(metric, a, b, level=level) for metric in chosen[names]]
     # metrics without a test do not count in the correction
     p_values = iter(holm([test.p_value for of in tests.values() for test in of if isinstance(test, PairedTest)]))

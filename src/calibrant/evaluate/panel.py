@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal
 
-from calibrant._core.check import check_count, check_number
+from calibrant._core.check import check_count, check_number, refuse, shown
 from calibrant._core.config import json_data
 from calibrant._core.notebook import to_html
 from calibrant.binning import EqualMass
@@ -187,7 +187,7 @@ def panel(
     check_number(level, name="level", low=0, high=1, open_low=True, open_high=True)
     check_count(draws, name="draws")
     panel, effective = Panel(), None if data.weights is None else data.effective_count
-    for metric in default_metrics(data) if metrics is None else metrics:
+    for metric in default_metrics(data) if metrics is None else check_metrics(metrics):
         rows, null, found = metric.check(data), None, None
         # most metrics have no limit for grouped rows, and few rows have no interval: the row then has None
         with suppress(NoIntervalError):
@@ -199,6 +199,13 @@ def panel(
         limit, mean = (None, None) if null is None else (null.high, null.estimate)
         panel.append(row_of(metric, metric.measure(rows), low, high, limit, mean, n=data.count, effective=effective))
     return panel
+
+
+def check_metrics(metrics: Sequence[Metric]) -> Sequence[Metric]:
+    """Return ``metrics`` if they are instances of ``Metric``, not names or classes."""
+    if wrong := [one for one in metrics if not isinstance(one, Metric)]:
+        raise refuse("metrics as a list such as [ECE(), NLL()]", shown(wrong[0]), "pass objects from calibrant.metrics")
+    return metrics
 
 
 def row_of(

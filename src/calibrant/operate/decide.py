@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from calibrant._core.check import check_number
+from calibrant._core.check import check_number, refuse
 from calibrant.data.checks import LARGEST_COST, check_costs
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
@@ -64,6 +64,7 @@ class CostRule(nn.Module):
 
     def decide(self, predictions: Predictions) -> Tensor:
         """Return the action for each row (N,), with −1 for abstaining. Labels are not needed."""
+        self._require_same_classes(predictions)
         with torch.no_grad():
             return self(predictions.logits)  # type: ignore[no-any-return]
 
@@ -77,9 +78,10 @@ class CostRule(nn.Module):
             The mean cost per row with its bounds.
 
         Raises:
-            InputError: If the rows are not labelled and independent.
+            InputError: If the rows are not labelled and independent, or the costs are those of another number of classes.
         """
         rows = require_classes(predictions, what="expected_cost")
+        self._require_same_classes(rows)
         taken = self._expected(rows.logits).argmin(dim=1).cpu()
         # costs are bounded by the table, so the bounds on the mean are valid for every number of rows
         paid = np.asarray(self.table.cpu()[rows.require_labels().cpu(), taken].numpy())
@@ -91,12 +93,20 @@ class CostRule(nn.Module):
     def foreseen_cost(self, predictions: Predictions) -> float:
         """Return the mean cost of the decisions that the calibrated probabilities predict. Labels are not needed."""
         rows = require_classes(predictions, what="foreseen_cost", labelled=False)
+        self._require_same_classes(rows)
         return float(self._expected(rows.logits).amin(dim=1).mean())
 
     def extra_repr(self) -> str:
         """Return the numbers of classes and actions and the cost of abstaining as text."""
         reject = "" if self.reject is None else f", reject={self.reject:g}"
         return f"{len(self.costs)} classes, {len(self.costs[0])} actions{reject}"
+
+    def _require_same_classes(self, predictions: Predictions) -> None:
+        if predictions.classes != len(self.costs):
+            expected = f"predictions of {len(self.costs)} classes, one for each row of the costs"
+            raise refuse(
+                expected, f"{predictions.classes} classes", "create the rule with a row of costs for each class"
+            )
 
     def _expected(self, logits: Tensor) -> Tensor:
         """Return the expected cost (N, A) of each action."""
