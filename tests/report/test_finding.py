@@ -99,6 +99,19 @@ def test_every_state_of_the_verdict(
     assert found.state == state
 
 
+def test_a_class_that_never_occurs_is_named_by_the_verdict() -> None:
+    # the predicted class has probability and frequency .5, and the other two (.4, .1) occur in (.5, 0) of the rows
+    labels = torch.arange(400) % 2
+    found = diagnose(
+        Model("m", Predictions.from_probs(torch.tensor([[0.5, 0.4, 0.1]]).repeat(400, 1), labels)), draws=200
+    )
+    assert not found.states[0].ece.significant
+    assert found.verdicts[0].state == "large"
+    said = "Class probabilities are off by 6.7 points on average (ClasswiseECE): significant and large"
+    assert found.verdicts[0].headline == said  # (0 + 10 + 10) / 3
+    assert found.advice.headline == "Calibrate it on labelled rows other than these."
+
+
 def test_a_calibrator_that_does_harm_is_not_recommended() -> None:
     good = scaled(1.0, seed=4)
     found = diagnose(Model("m", good, Predictions.from_logits(good.logits * 3, good.labels), "Sharpen"), draws=50)

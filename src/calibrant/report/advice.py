@@ -16,11 +16,12 @@ from calibrant.calibrators.groups import feature_names
 from calibrant.data.checks import Data
 from calibrant.data.multilabel import MultiLabel
 from calibrant.data.pairs import Pairs
+from calibrant.data.predictions import Predictions
 from calibrant.errors import NoIntervalError
 from calibrant.evaluate.multilabel import label_terms
 from calibrant.evaluate.panel import Row
 from calibrant.evaluate.subgroups import Subgroups
-from calibrant.metrics import NLL
+from calibrant.metrics import NLL, ClasswiseECE
 from calibrant.plot.diagrams import Diagram
 from calibrant.report.groups import Audit, correction_by, off_in
 from calibrant.report.model import Model
@@ -71,7 +72,10 @@ def verdicts_of(
         side, event = side_of_confidence(state.diagram, state.ece.value), state.event
         if event is not None:
             side = f"Probabilities of {model.class_name(1)} are {event.side}"
-        verdicts.append(verdict_of(state.ece, side, margin=margin, hint=event is not None and bool(event.off)))
+        verdict = verdict_of(state.ece, side, margin=margin, hint=event is not None and bool(event.off))
+        if event is None and isinstance(state.data, Predictions):
+            verdict = _verdict_with_classes(verdict, state.ece, state.row(ClasswiseECE()), margin=margin)
+        verdicts.append(verdict)
     if audit is not None:
         verdicts[0] = _verdict_with_groups(verdicts[0], model, audit, margin=margin)
     return verdicts
@@ -137,6 +141,26 @@ def side_of_confidence(diagram: Diagram, ece: float) -> str:
     if abs(gap) < 0.5 * ece or abs(gap) < 0.0005:
         return f"Over-confident in some bins and under-confident in others, by {points(ece)} on average"
     return f"{'Over' if gap > 0 else 'Under'}-confident by {points(abs(gap))}"
+
+
+def _verdict_with_classes(predicted: Verdict, ece: Row, classwise: Row, *, margin: float) -> Verdict:
+    """Return the verdict on the probabilities of all classes if they alone show a significant error that is not small.
+
+    The ECE sees only the probability of the predicted class, so it misses errors in the other classes.
+    """
+    state = _state(classwise, margin)
+    if predicted.state not in ("calibrated", "unclear") or state not in ("large", "perhaps large"):
+        return predicted
+    size = "and large" if state == "large" else "and possibly large"
+    headline = f"Class probabilities are off by {points(classwise.value)} on average (ClasswiseECE): significant {size}"
+    ends = f" (95 % interval {classwise.interval} %)" if classwise.interval else ""
+    detail = (
+        f"The ClasswiseECE, over the probabilities of all classes, is {classwise.shown(classwise.value)}{ends}. A calibrated "
+        f"model has one below {classwise.shown(classwise.null_high)} in 97.5 % of samples of this size. The probability of "
+        f"the predicted class alone shows no significant error: its ECE is {ece.shown(ece.value)}, below its limit of "
+        f"{ece.shown(ece.null_high)}."
+    )
+    return Verdict(state, headline, detail)
 
 
 def _verdict_with_groups(average: Verdict, model: Model, audit: Audit, *, margin: float) -> Verdict:
