@@ -22,6 +22,13 @@ PROBABILITY_TOLERANCE = 1e-4
 ROUNDED_SUM, EXACT_SUM = 1e-3, 1e-6
 ROUNDING = 0.05  # larger differences up to this can still be due to rounding, such as 20 classes rounded to two digits
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+MISSING = (
+    "",
+    "None",
+    "nan",
+    "<NA>",
+    "NaT",
+)  # the texts of an empty cell, None, and the missing values of NumPy and pandas
 MARKS = (-100, 255)  # labels that mean "no label" in PyTorch and transformers, and in image masks
 
 ADD_LABELS = "pass labels; for a file, name their column (--label or label=) or a separate file (--labels or labels=)"
@@ -239,13 +246,20 @@ def check_unit_interval(values: Tensor, *, name: str) -> Tensor:
 
 
 def check_groups(groups: Any, *, rows: int) -> Tensor:
-    """Return ``groups`` (integers or names) as int64 codes (N,)."""
+    """Return ``groups`` (integers or names, none of them missing) as int64 codes (N,)."""
     array = as_array(groups, name="groups")
     if array.shape != (rows,):
         raise refuse(f"groups of shape ({rows},)", f"shape {array.shape}", "pass one group per row")
+    if array.dtype.kind in "iu":
+        return torch.from_numpy(array.astype(np.int64))
+    names, first_rows, codes = np.unique(array.astype(str), return_index=True, return_inverse=True)
+    for at in np.flatnonzero(np.isin(np.char.strip(names), MISSING)):
+        row = int(first_rows[at])
+        if not names[at].strip() or not isinstance(array[row], str):  # a group may have the name "None"
+            remedy = "leave out the rows without a group, or give each of them a group of its own"
+            raise refuse("groups without empty entries", "an empty one", remedy, row=row)
     if array.dtype.kind == "f":
         raise refuse("groups as integers or names", f"dtype {array.dtype}", "convert them to integers")
-    codes = array if array.dtype.kind in "iu" else np.unique(array.astype(str), return_inverse=True)[1]
     return torch.from_numpy(codes.astype(np.int64))
 
 
