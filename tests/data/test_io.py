@@ -237,7 +237,6 @@ def test_rounded_rows_are_divided_and_others_refused(write: Write) -> None:
         ("logit_a,logit_b,y\n1,2,0\n1,inf,0\n", {}, "line 3: expected finite logits"),
         ("p_a,p_b,y,w\n.6,.4,0,1\n.6,.4,0,-2\n.6,.4,0,-3\n", {"weights": "w"}, "line 3: expected finite weights ≥ 0, got -2;"),
         ("p_a,p_b,y,g\n.6,.4,0,x\n.6,.4,0,\n", {"groups": "g"}, "line 3: expected groups without empty entries, got an empty one;"),
-        ("p_a,p_b,y,g\n.6,.4,0,1\n.6,.4,0,\n", {"groups": "g"}, "line 3: expected groups without empty entries, got an empty one;"),
         ("p_a,p_b,y_a,y_b\n.6,.9,0,1\n.6,.9,0,7\n", {"multilabel": True, "label": "y_*"}, "line 3: expected labels 0, 1, or -1"),
     ],
 )  # fmt: skip
