@@ -29,7 +29,11 @@ output = click.option(
 @options.reading("file", *options.ROWS, "labels", "on", "multilabel")
 @click.option("--output", "-o", metavar="C", required=True, help="File to save the calibrator to (.safetensors).")
 @options.method
-@click.option("--features", metavar="COLUMN,…", help="Columns that GroupScaling or FeatureScaling uses: a,b or all.")
+@click.option(
+    "--features",
+    metavar="COLUMN,…",
+    help="Columns that GroupScaling or FeatureScaling uses: a,b, or all of those called feature:NAME.",
+)
 @click.option(
     "--split", default="val", show_default=True, help="The split to fit on; do not use it for evaluation later."
 )
@@ -80,7 +84,8 @@ def fit(
         split = options.find_split(contents, split)
         rows = contents.splits[split]
         if not multilabel and calibrator.needs_features and not rows.features:
-            raise InputError(f"{name} needs features; name columns of {source.shown} with --features")
+            remedy = f"name columns of {source.shown} with --features a,b ('all' takes only those called feature:NAME)"
+            raise InputError(f"{name} needs features; {remedy}")
         with working(f"fitting {name} on {len(rows):,} rows"):
             calibrator = (MultiLabelCalibrator(calibrator) if multilabel else calibrator).fit(rows)
         states = {None: rows, in_one_line(calibrator): rows.calibrated_by(calibrator, allow_fit_rows=True)}

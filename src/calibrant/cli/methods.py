@@ -59,6 +59,8 @@ def _entry(name: str, member: Any) -> dict[str, str]:
         facts.append("keeps the decision" if keeps else "may change the decision")
     if getattr(member, "top_label", False) is True:
         facts.append("top label only")
+    if name in options.IN_PYTHON:
+        facts.append("in Python only")
     source = getattr(member, "cite", None) or _first_reference(text)
     return {"name": name, "what": what, "properties": ", ".join(filter(None, facts)), "source": source}
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 EXAMPLES = Path(__file__).parents[1] / "data" / "examples"
 NONE = "none"  # stands for no calibrator
+# Calibrators that need arguments without a default, or a step after the fit, so that no command can fit them.
+IN_PYTHON = "Chain", "ConfidenceBinning", "FocalCalibration", "KeepDecision", "MultiLabelCalibrator", "PriorShift"
 AUTO, OF_LABELS = "auto", "PlattScaling"  # default methods for one class per row, and for several labels per row
 # Size of the logits above which a Parquet file is streamed; reading it whole takes several times as much memory.
 STREAMED_BYTES = 256 << 20
@@ -64,7 +66,12 @@ split = option(
     "--split", default="test", show_default=True, help="The split to use, which must not have been used for fitting."
 )
 by = column_names("--by", "Also evaluate the groups that these columns define.")
-method = option("--method", "-m", metavar="NAME", help="Calibrator: auto, or a name in `calibrant methods`.")
+method = option(
+    "--method",
+    "-m",
+    metavar="NAME",
+    help="Calibrator: auto, or a name in `calibrant methods`; its settings are the defaults.",
+)
 as_json = option(
     "--json", "as_json", is_flag=True, help="Print one JSON object, with fractions instead of percentages."
 )
@@ -240,18 +247,19 @@ def make_calibrator(name: str, *, features: Sequence[str] = ()) -> Calibrator:
         features: The columns that the calibrator uses, or ``["all"]``.
 
     Raises:
-        InputError: If there is no such calibrator, it needs further arguments, or it does not use features.
+        InputError: If there is no such calibrator, it can be fitted only in Python, or it does not use features.
     """
     from calibrant import calibrators
 
-    method = choose(calibrators.SHORT_NAMES.get(name, name), calibrators.__all__, option="--method")
+    method = calibrators.SHORT_NAMES.get(name, name)
+    if method in IN_PYTHON:
+        remedy = "use --multilabel" if method == "MultiLabelCalibrator" else "fit and save it in Python"
+        raise InputError(f"--method {method} needs arguments or steps that the command line does not have; {remedy}")
+    choose(method, [one for one in calibrators.__all__ if one not in IN_PYTHON], option="--method")
     if features and method not in ("FeatureScaling", "GroupScaling"):
         raise InputError(f"--features has no effect with {method}; name --method GroupScaling or FeatureScaling")
     make: Any = getattr(calibrators, method)
-    try:
-        return make(None if features == ["all"] else features) if features else make()  # type: ignore[no-any-return]
-    except (TypeError, InputError) as error:  # an argument without a default, which no option sets
-        raise InputError(f"{method} needs arguments ({error}); construct and save it in Python") from error
+    return make(None if features == ["all"] else features) if features else make()  # type: ignore[no-any-return]
 
 
 def check_output(path: str | Path, *, inputs: Sequence[Any] = (), suffixes: Sequence[str] = (), what: str = "") -> None:
