@@ -79,7 +79,7 @@ WRONG = {
     "evaluate nothere.npz": "no such file: nothere.npz",
     "evaluate wide.npz --calibrator c.safetensors": "logits of shape (N, 4) as in fit",
     "evaluate good.npz --metric ece": "--metric 'ece' is unknown; did you mean ECE?",
-    "evaluate good.npz --metric ECE:bins=abc": "--metric 'ECE:bins=abc' has an unknown option or a wrong value",
+    "evaluate good.npz --metric 'ECE:binning=EqualMass(x)'": "--metric 'ECE:binning=EqualMass(x)' has an unknown option or a wrong value",
     "evaluate": "name a FILE of predictions, or an example: --example cifar10",
     "evalute": "No such command 'evalute'",
     "fit good.npz": "Missing option '--output'",

@@ -47,7 +47,7 @@ def test_json_holds_what_the_library_computes(good: Path, run: Run) -> None:
         assert (row["value"], row["calibrator"], row["n"], row["file"]) == (metric(data), None, 400, "good.npz")
     assert 0 <= by[repr(ECE())]["low"] <= by[repr(ECE())]["value"] <= by[repr(ECE())]["high"]
     assert 0 < by[repr(ECE())]["null_high"] < 0.1
-    rows = run("evaluate good.npz --draws 0 --metric NLL --metric ECE:bins=5,norm=2,binning=EqualMass --json")["rows"]
+    rows = run("evaluate good.npz --draws 0 --metric NLL --metric ECE:binning=EqualMass(5),norm=2 --json")["rows"]
     assert {row[key] for row in rows for key in ("low", "high", "null_high")} == {None}
     assert [row["metric"] for row in rows[:2]] == ["NLL()", repr(ECE(calibrant.binning.EqualMass(5), norm=2))]
 

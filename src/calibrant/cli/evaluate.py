@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -32,7 +33,7 @@ LEGEND = "limit: 97.5 % of perfectly calibrated models of this size have a small
 @click.option("--split", metavar="NAME", help="Evaluate this split only.")
 @options.saved
 @options.repeated(
-    "--metric", "Compute this metric instead of the default ones: NLL, ECE:bins=20 …", "NAME[:OPTION=VALUE,…]"
+    "--metric", "Compute this metric instead of the default ones: NLL, ECE:binning=20 …", "NAME[:OPTION=VALUE,…]"
 )
 @options.by
 @options.count("--draws", 0, 1000, "Number of simulations for intervals and limits; 0 omits both.")
@@ -58,7 +59,7 @@ def evaluate(
 
         calibrant evaluate predictions.npz --calibrator c.safetensors --split test --json
 
-        calibrant evaluate predictions.npz --metric ECE:bins=20 --metric NLL --by region
+        calibrant evaluate predictions.npz --metric ECE:binning=20 --metric NLL --by region
 
         calibrant evaluate labels.csv --multilabel --columns 'p_*' --label 'y_*' --kind probs
     """
@@ -154,7 +155,7 @@ def _groups_of(data: Any, columns: Sequence[str]) -> Iterator[tuple[str | None, 
 
 
 def parse_metric(text: str) -> Metric:
-    """Return the metric that a text such as ``ECE:bins=20,norm=2`` describes by its class and fields.
+    """Return the metric that a text such as ``ECE:binning=EqualMass(20),norm=2`` describes by its class and fields.
 
     Raises:
         InputError: If there is no such metric, or no such option.
@@ -171,9 +172,9 @@ def parse_metric(text: str) -> Metric:
         table[key.strip()] = value.strip()
         with suppress(ValueError):  # a value that is not JSON is text
             table[key.strip()] = json.loads(value)
-    if table.keys() & {"bins", "binning"}:
-        bins = {"bins": table.pop("bins")} if "bins" in table else {}
-        table["binning"] = {"type": table.get("binning", "EqualWidth")} | bins
+    if isinstance(bins := table.get("binning"), str):  # a class of bins, and their number if it is given in brackets
+        counted = re.fullmatch(r"(\w+)\((\d+)\)", bins)
+        table["binning"] = {"type": counted[1], "bins": int(counted[2])} if counted else {"type": bins}
     try:
         return build(table, families=[metrics, binning])  # type: ignore[no-any-return]
     except InputError as error:
