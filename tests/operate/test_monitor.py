@@ -157,6 +157,8 @@ def test_a_state_is_what_it_was_after_saving(
     with pytest.raises(InputError, match="this batch has already been added to the state"):
         again.update(three(30, seed=2))
     assert again.status == before
+    with pytest.raises(InputError, match="or is its reference"):
+        Monitor.load(path).update(reference)
     with pytest.raises(InputError, match="safetensors"):
         monitor.save(tmp_path / "state.json")
 

@@ -39,7 +39,7 @@ def _limit_option(*names: str, help: str) -> Callable[[Any], Any]:
 
 
 @options.command()
-@options.reading("file", *options.ROWS, "labels", "on")
+@options.reading("file", "example", *options.MAPPING, "labels", "on")
 @_limit_option("--max", "maximum", help="Largest allowed value of ece, event-ece, brier, error, worst-group-ece …")
 @_limit_option("--min", "minimum", help="Smallest allowed value of accuracy or worst-group-accuracy.")
 @_limit_option("--no-worse", help="How much worse nll, brier, ece … may be than in the baseline.")

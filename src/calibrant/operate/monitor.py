@@ -193,7 +193,7 @@ class Monitor:
         self._accuracy = float(reference.correct.double().mean())
         self._curves = Curves.of(p if probs is None else probs[:, : p.shape[1]], happened)
         self._table, self._sums = np.empty((0, _WEIGHT + 1)), np.empty((0, *self._curves.sums.shape))
-        self._batches: tuple[str, ...] = ()
+        self._batches: tuple[str, ...] = (_hash(reference),)  # hashes of the rows that cannot be a new batch
         self._peak = 0.0  # the largest log evidence seen
         self._calibrator: str | None = None  # hash of the calibrator of the rows, "" for none; None if unknown
 
@@ -236,7 +236,7 @@ class Monitor:
 
         Args:
             predictions: Labelled predictions in order of time, calibrated in the same way as the reference. A batch that was
-                already added raises an error.
+                already added, or that is the reference, raises an error.
 
         Returns:
             The status after the update.
@@ -252,7 +252,7 @@ class Monitor:
         check_class_order(names_of(rows), self._names, of="of the reference")
         batch = _hash(predictions)
         if batch in self._batches:
-            raise InputError("this batch has already been added to the state; pass each batch only once")
+            raise InputError("this batch has already been added to the state, or is its reference; pass only new rows")
         p, happened = events_of(rows, temperature=self._temperature)
         confidence, right = float(rows.confidence.sum()), float(rows.correct.sum())
         self._append([len(rows), confidence, self._curves.expected(p), right], self._curves.gather(p, happened))
