@@ -11,6 +11,8 @@ from calibrant._core.config import renewed
 from calibrant.calibrators import (
     AutoCalibrator,
     Calibrator,
+    Chain,
+    GroupScaling,
     MatrixScaling,
     PlattScaling,
     TemperatureScaling,
@@ -89,6 +91,19 @@ def test_labels_or_weights_beside_predictions_are_refused() -> None:
     for beside in ({"labels": y}, {"weights": torch.ones(100)}):
         with pytest.raises(InputError, match="predictions alone, got labels or weights as well"):
             TemperatureScaling().fit(Predictions.from_logits(z, y), **beside)
+
+
+@pytest.mark.parametrize(
+    ("stages", "got"),
+    [
+        ((), "none"),
+        ((TemperatureScaling(), VectorScaling), "the class VectorScaling"),
+        ((GroupScaling(),), "GroupScaling"),
+    ],
+)
+def test_a_chain_takes_only_instances_that_need_logits(stages: tuple[Calibrator, ...], got: str) -> None:
+    with pytest.raises(InputError, match=f"calibrators that need only logits, got {got}.* with instances"):
+        Chain(*stages)
 
 
 def test_a_device_without_float64_is_calibrated_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,8 @@ def shown(value: Any, *, most: int = 60) -> str:
     if isinstance(value, Tensor | np.ndarray):
         nested = isinstance(value, Tensor) and value.is_nested  # a nested tensor has no shape
         return kind_of(value) if nested else f"a {type(value).__name__} of shape {tuple(value.shape)}"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
     text = repr(value)
     return text if len(text) <= most and "\n" not in text else f"a value of type {type(value).__name__}"
 

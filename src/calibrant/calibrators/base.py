@@ -442,9 +442,10 @@ class Chain(Calibrator):
 
     def __init__(self, *stages: Calibrator) -> None:
         super().__init__()
-        if not stages or not all(isinstance(stage, Calibrator) and not stage.needs_features for stage in stages):
-            got = shown(stages[0] if len(stages) == 1 else stages)
-            raise refuse("at least one calibrator that needs only logits", got, "write Chain(first, second)")
+        odd = [stage for stage in stages if not isinstance(stage, Calibrator) or stage.needs_features]
+        if odd or not stages:
+            remedy = "write Chain(VectorScaling(), PriorShift()), with instances instead of classes"
+            raise refuse("one or more calibrators that need only logits", shown(odd[0]) if odd else "none", remedy)
         self.stages: Any = nn.ModuleList(stages)
         self.top_label = any(stage.top_label for stage in stages)
         self.decision_on_top = self.top_label and all(stage.decision_on_top for stage in stages if stage.top_label)

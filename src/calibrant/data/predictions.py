@@ -393,7 +393,8 @@ class Predictions(Record):
         if not isinstance(calibrator, nn.Module) or not hasattr(calibrator, "top_label"):
             several = getattr(calibrator, "multi_label", False)
             remedy = "this one is for MultiLabel; fit its base on one class per row" if several else "fit or load one"
-            raise refuse("a fitted calibrator", type(calibrator).__name__, remedy)
+            got = f"the class {calibrator.__name__}" if isinstance(calibrator, type) else type(calibrator).__name__
+            raise refuse("a fitted calibrator", got, remedy)
         fitted_names = getattr(calibrator, "class_names", ())
         check_class_order(self.class_names, fitted_names, of="that the calibrator was fitted on")
         sketch: Any = calibrator.fit_rows
