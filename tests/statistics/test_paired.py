@@ -71,6 +71,14 @@ def test_few_rows_that_decide_a_mean_count_as_few() -> None:
     assert compare(a, b).rows[0].winner is None
 
 
+def test_the_tail_beyond_the_draws_is_normal() -> None:
+    a, b = rows_of(1, rows=1000), rows_of(2, rows=1000, gap=0.15)
+    found = [paired_square_test(*(tuple(part.repeat(k) for part in one) for one in (a, b))).p_value for k in (1, 4)]
+    once, four_times = stats.norm.isf([p / 2 for p in found])
+    assert once > 3  # beyond what 1,000 draws show
+    assert four_times / once == pytest.approx(2, rel=0.1)
+
+
 def test_another_seed_hardly_moves_the_p_value() -> None:
     a, b = rows_of(1), rows_of(2, gap=0.1)
     assert paired_square_test(a, b, seed=3).p_value == paired_square_test(a, b, seed=3).p_value
