@@ -95,6 +95,14 @@ def test_the_options_mean_what_the_arguments_mean(table: Path, run: Run) -> None
     run(f"evaluate scores.csv {TOLD} --by age", code=2, says="scores.csv has no column 'age'. Columns: id")
 
 
+def test_score_columns_may_be_named_one_by_one(table: Path, run: Run) -> None:
+    together, apart = (
+        run(f"evaluate scores.csv {columns} --label truth --kind probs --draws 0").stdout
+        for columns in ("--columns cat,dog,fox", "--columns cat,dog --columns fox")
+    )
+    assert together == apart
+
+
 def test_splits_of_a_column(run: Run, home: Path) -> None:
     data = Predictions.from_logits(*some_logits(rows=80))
     save_predictions("s.csv", {"val": data[:40], "test": data[40:]})
