@@ -390,6 +390,21 @@ def test_several_labels_of_a_table(write: Write) -> None:
     assert (found.names, found.labels.tolist()) == (("cat", "dog"), [[1, 0], [0, -1]])
 
 
+def test_names_of_labels_and_scores_that_differ_are_listed(write: Write) -> None:
+    path = write("p_cat,p_dog,y_1,y_2\n.5,.1,1,0\n")
+    said = r"scores\.csv: the scores are of cat, dog, but 'y_\*' matches labels of 1, 2; these names must agree"
+    with pytest.raises(InputError, match=said):
+        read(path, label="y_*", multilabel=True)
+
+
+def test_labels_that_are_no_file_are_refused() -> None:
+    frame = pandas.DataFrame({"p_a": [0.1, 0.2], "p_b": [0.9, 0.8]})
+    with pytest.raises(
+        InputError, match="expected labels as the path of a file, got Series; add the labels to the frame"
+    ):
+        read(frame, labels=pandas.Series(["a", "b"]))
+
+
 def test_saving_refuses(tmp_path: Path) -> None:
     plain, named = some("logits", None), some("logits", ("a", "b", "c"))
     bad_names = [Predictions(torch.eye(2), class_names=(name, "dog")) for name in ("", " cat", "*")]

@@ -228,6 +228,7 @@ def test_columns_that_do_not_fit_are_refused(columns: dict[str, Any], message: s
         (lambda: Predictions.from_probs([[1.2, -0.2]]), "row 0; say kind logits"),
         (lambda: Predictions.from_logits(GOOD).calibrated_by(None), "expected a fitted calibrator, got NoneType"),
         (lambda: Predictions.from_logits(GOOD).calibrated_by(dict), "expected a fitted calibrator, got the class dict"),
+        (lambda: TemperatureScaling().fit(GOOD), "expected labels as a numeric tensor or array, got None; pass labels"),
         (lambda: Pairs.from_probs([0.5], [2]), r"labels in \[0, 2\)"),
         (lambda: Predictions.from_logits(GOOD).correct, "expected labelled predictions"),
         (lambda: Accuracy()(Predictions.from_logits(GOOD, [0, 1], weights=[1, 0])[1:]), "at least one row of positive weight for Acc"),

@@ -119,7 +119,7 @@ def test_a_label_that_is_missing_in_all_rows_is_named() -> None:
 
 def test_a_certain_miss_is_infinite_with_a_warning() -> None:
     data = MultiLabel.from_probs([[0.0, 0.5]] * 20 + [[0.5, 1.0]] * 20, [[1, 1]] + [[0, 1]] * 39)
-    with pytest.warns(ZeroProbabilityWarning, match="floor"):
+    with pytest.warns(ZeroProbabilityWarning, match="give both outcomes of every label a probability above 0"):
         found = values(data)
     assert math.isinf(found["NLL", "pooled"].value)
     assert found["NLL", "macro"].low is None

@@ -205,6 +205,10 @@ def test_weighted_refuses_terms_that_do_not_fit() -> None:
         (lambda: losses.SampleDependentFocalLoss((5.0,), (0.2,)), "one more of gammas than thresholds"),
         (lambda: losses.SampleDependentFocalLoss((5, 3, 2), (0.5, 0.2)), "increasing thresholds"),
         (lambda: losses.AdaFocalLoss(switch=3.0), r"switch in \[0, 2\]"),
+        (
+            lambda: losses.FocalLoss(3.0)(torch.zeros(4), torch.tensor([0, 1, 2, 3])),
+            r"logits of shape \(N, K\) for labels of shape \(N,\), got shape \(4,\)",
+        ),
     ],
 )
 def test_arguments_that_do_not_fit_each_other_are_refused(make: Any, text: str) -> None:

@@ -73,7 +73,7 @@ def test_what_has_no_interval_is_refused_with_the_reason() -> None:
     with pytest.raises(NoIntervalError, match="no interval with the nominal coverage is known"):
         bootstrap(ECE(), model(rows=50))
     for method in (bootstrap, interval):
-        with pytest.warns(UserWarning, match="infinite"), pytest.raises(NoIntervalError, match="floor"):
+        with pytest.warns(UserWarning, match="infinite"), pytest.raises(NoIntervalError, match="a probability above 0"):
             method(NLL(), Predictions.from_probs([[1.0, 0.0], [0.5, 0.5]], [1, 0]))
 
 

@@ -86,6 +86,8 @@ def as_tensor(values: Any, *, name: str) -> Tensor:
     if isinstance(values, Tensor):
         found = require_dense(values, name=name).detach()
         return found.cpu() if found.device.type == "mps" else found  # mps has no float64
+    if values is None:
+        raise refuse(f"{name} as a numeric tensor or array", "None", f"pass {name}")
     array = as_array(values, name=name)
     if array.dtype.kind not in "biuf":
         remedy = "pass an array of numbers whose rows have the same shape"

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from calibrant._core.check import as_tensor, check_labels
+from calibrant._core.check import as_tensor, check_labels, refuse
 from calibrant._files import Array, as_path, check_source, pa, read_text, shown
 from calibrant.data.labels import TRUTH, class_note, event_spellings, match_labels, name_spellings
 from calibrant.data.mapping import Mapped
@@ -411,6 +411,11 @@ def _label_columns(part: Part, mapped: Mapped, labelled: bool | None) -> list[st
             for names in part.spellings:
                 if all(name in stars for name in names):
                     return [stars[name] for name in names]
+            if said is not None and stars and part.spellings:
+                scores, labels = abridged(part.spellings[0]), abridged(list(stars))
+                raise InputError(
+                    f"{table.name}: the scores are of {scores}, but {said!r} matches labels of {labels}; these names must agree"
+                )
     found = [name for name in LABELS if name in table.places and name not in part.columns]
     if said is not None:
         found = [] if mapped.multilabel and "*" in said else [said]
@@ -421,6 +426,9 @@ def _label_columns(part: Part, mapped: Mapped, labelled: bool | None) -> list[st
 
 def _read_labels(mapped: Mapped, table: Table, ids: Array | None, rows: int) -> Any:
     """Return the labels from a separate file, in the order of the rows or matched by the ``ids`` of the rows."""
+    if not isinstance(mapped.labels, str | os.PathLike):
+        remedy = "add the labels to the frame as a column, and name it with label="
+        raise refuse("labels as the path of a file", type(mapped.labels).__name__, remedy)
     path = check_source(mapped.labels)
     if path.suffix.lower() == ".txt":  # one label per line, without a header
         lines = [line.strip() for line in read_text(path).splitlines() if line.strip()]

@@ -119,7 +119,7 @@ def check_not_fitted_on(logits: Tensor, sketch: Tensor, labels: Tensor | None = 
         # an output that occurred once is expected again with the probability 2 n₂ / n (Good 1953, equation 2)
         chance = (2 * twice / max(fitted, 1)) * len(seen) + 2 * _UNSEEN * min(1.0, len(seen) / max(fitted, 1))
         if hits >= _FEWEST and hits > max(_SHARE * len(seen), chance + 4 * math.sqrt(chance)):
-            got = f"{hits} of {len(seen)} rows that were used for fitting"
+            got = f"{hits} of {len(seen)} rows that were"
             remedy = "evaluate on other rows (in Python, allow_fit_rows=True allows these)"
             raise LeakError("data that were not used for fitting", got, remedy)
 

@@ -83,8 +83,8 @@ def multilabel_panel(predictions: MultiLabel, *, uncertainty: bool = True, level
         pooled, macro = float(sums.sum() / of_label.sum()), float(means.mean())
         if not math.isfinite(pooled):
             message = (
-                "expected a positive probability of what happened for every label, got 0, so the log-loss is infinite; give "
-                "the calibrator a floor"
+                "expected a positive probability of what happened for every label, got 0, so the log-loss is infinite; "
+                "check these labels, or give both outcomes of every label a probability above 0"
             )
             warn_user(message, ZeroProbabilityWarning)
         # One number per row, whose weighted mean is the metric m and whose variation is that of the metric's linear part. Pooled:

@@ -402,6 +402,9 @@ def flattened(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, torch.Siz
     if logits.dim() == 0 or logits.shape[axis] < 2:
         remedy = "for a sigmoid output, add a second logit of 0, or train it with a Binary… loss, whose targets have its shape"
         raise refuse("logits of shape (N, K) with K ≥ 2 classes", f"shape {tuple(logits.shape)}", remedy)
+    if logits.dim() == 1 and labels.dim() == 1 and not soft:
+        remedy = "pass one row of logits per sample, or a single class index for a single row"
+        raise refuse("logits of shape (N, K) for labels of shape (N,)", f"shape {tuple(logits.shape)}", remedy)
     if labels.shape != (logits.shape if soft else shape):
         got = f"shape {tuple(labels.shape)}"
         if soft:

@@ -90,8 +90,8 @@ class NLL(_LabelLoss):
         infinite = 0 if isfinite(float(rows.sum())) else int(torch.isinf(rows).sum())
         if infinite:
             warn_user(
-                f"expected a positive probability for every label, got 0 in {infinite} rows, so the log-loss is "
-                "infinite; give the calibrator a floor",
+                f"expected a positive probability for every label, got 0 in {infinite} row{'s' * (infinite > 1)}, so the "
+                "log-loss is infinite; check these labels, or give every class a probability above 0",
                 ZeroProbabilityWarning,
             )
         return rows

@@ -240,7 +240,7 @@ def require_finite(value: float, what: object) -> None:
     """Raise ``NoIntervalError`` if ``value``, the mean of the metric ``what``, is not finite."""
     if not math.isfinite(value):
         got = f"an infinite {shown(what, most=200)}"
-        raise NoIntervalError("a finite value in every row", got, "give the calibrator a floor")
+        raise NoIntervalError("a finite value in every row", got, "give every class a probability above 0")
 
 
 def decided_of(data: Data) -> Tensor:
