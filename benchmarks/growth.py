@@ -92,10 +92,10 @@ def measure(name: str, rows: int, classes: int) -> dict[str, float]:
 
 
 def slope(cells: list[dict[str, Any]], axis: str, kind: str, least: float) -> str:
-    """Return the slope between the two largest sizes on logarithmic axes, or a dash below ``least``."""
-    if len(cells) < 2 or cells[-1][kind] < least:
+    """Return the slope between the two largest sizes on logarithmic axes, or a dash if one of the values is below ``least``."""
+    if len(cells) < 2 or min(cell[kind] for cell in cells[-2:]) < least:
         return "–"
-    return f"{math.log(cells[-1][kind] / max(cells[-2][kind], 1e-9)) / math.log(cells[-1][axis] / cells[-2][axis]):.2f}"
+    return f"{math.log(cells[-1][kind] / cells[-2][kind]) / math.log(cells[-1][axis] / cells[-2][axis]):.2f}"
 
 
 def table(cells: list[dict[str, Any]]) -> str:
@@ -109,7 +109,7 @@ def table(cells: list[dict[str, Any]]) -> str:
         for axis in ("rows", "classes"):
             found = [cell for cell in cells if (cell["work"], cell["axis"]) == (name, axis)]
             last = found[-1]
-            line += [slope(found, axis, "seconds", 0.01), slope(found, axis, "mib", 200.0)]
+            line += [slope(found, axis, "seconds", 0.001), slope(found, axis, "mib", 100.0)]
             line.append(f"{last[axis]:,}: {last['seconds']:.2g} s, {last['mib']:.0f} MiB")
         lines.append("| " + " | ".join(line) + " |")
     return "\n".join(lines)

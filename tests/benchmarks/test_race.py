@@ -8,13 +8,15 @@ import pytest
 from benchmarks.race.__main__ import table
 from benchmarks.records import Store
 
-from benchmarks import race
+from benchmarks import growth, race
 
 ROOT = Path(__file__).parent.parent.parent
 
 
-def test_the_page_holds_the_table_of_the_records() -> None:
-    assert table(ROOT / "benchmarks" / "records") in (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
+def test_the_page_holds_the_tables_of_the_records() -> None:
+    records, page = ROOT / "benchmarks" / "records", (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
+    assert table(records) in page
+    assert growth.table([json.loads(line) for line in (records / "growth.jsonl").read_text().splitlines()]) in page
 
 
 def test_the_ratio_is_that_of_medians_within_its_interval() -> None:
