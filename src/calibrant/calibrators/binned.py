@@ -78,7 +78,7 @@ class HistogramBinning(Calibrator):
         top = decided[None]
         below = z - z.gather(0, top)
         # the log-odds of the other classes together
-        rest = finite_floor(torch.logsumexp(below.scatter(0, top, -torch.inf), dim=0))
+        rest = torch.logsumexp(finite_floor(below.scatter(0, top, -torch.inf)), dim=0)
         target = self.confidences[_bin_between(confidence, self.edges)]
         kept = target < 0
         log_target = torch.where(kept, logsigmoid(-rest), target.clamp_min(0).log())
