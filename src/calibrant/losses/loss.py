@@ -30,15 +30,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calibrant._core import config
-from calibrant._core.check import (
-    PROBABILITY_TOLERANCE,
-    check_choice,
-    check_floating,
-    check_number,
-    kind_of,
-    refuse,
-    shown,
-)
+from calibrant._core.check import PROBABILITY_TOLERANCE, check_choice, check_number, kind_of, refuse, shown
 from calibrant.data.predictions import Predictions
 from calibrant.errors import InputError
 from calibrant.losses._blocks import SMALL, SharedLogits, exact_log_probs, in_blocks, row_nll
@@ -386,7 +378,8 @@ def can_be_read(tensor: Tensor) -> bool:
 
 def check_tensors(logits: Any, labels: Any, *, name: str = "logits") -> None:
     """Check that ``logits``, which ``name`` names in the message, are a floating tensor, and that ``labels`` are a tensor."""
-    check_floating(logits, name=name)
+    if not isinstance(logits, Tensor) or not logits.is_floating_point():
+        raise refuse(f"{name} as a floating tensor", kind_of(logits), "convert with torch.as_tensor(…).float()")
     if not isinstance(labels, Tensor):
         raise refuse("labels as a tensor", kind_of(labels), "convert with torch.as_tensor")
 
